@@ -1,0 +1,58 @@
+// Files: read-only maps, whole-file reads with a limit, and write-then-rename.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace invar {
+
+// A read-only mapping of a whole file; unmapped when it dies. Movable. Threads: any.
+class FileMap {
+ public:
+  // Errors: NOT_FOUND, INVALID_ARGUMENT (not a regular file), UNAVAILABLE (I/O), each naming the path.
+  static StatusOr<FileMap> Open(const std::string& path);
+  FileMap() = default;
+  FileMap(FileMap&& other) noexcept;
+  FileMap& operator=(FileMap&& other) noexcept;
+  ~FileMap();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Errors: NOT_FOUND, RESOURCE_EXHAUSTED above `bytes_max`, UNAVAILABLE; each names the path.
+StatusOr<std::string> ReadFile(const std::string& path, int64_t bytes_max);
+
+// Writes to a new name beside `path`; Commit syncs and renames over `path`, so that readers see the old or the new file,
+// never a part. Destroyed without Commit: the new file is removed. Threads: one.
+class AtomicFile {
+ public:
+  static StatusOr<AtomicFile> Create(const std::string& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  // Sizes the file to `bytes` and gives its memory for writing. At most once, instead of Append.
+  StatusOr<std::span<std::byte>> MapForWriting(int64_t bytes);
+  Status Append(std::string_view data);
+  Status Commit();
+
+ private:
+  AtomicFile(int fd, std::string path, std::string temporary_path);
+
+  int fd_ = -1;
+  std::string path_;
+  std::string temporary_path_;
+  std::byte* map_ = nullptr;
+  size_t map_bytes_ = 0;
+};
+
+}  // namespace invar

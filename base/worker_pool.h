@@ -1,0 +1,48 @@
+// Fixed fork-join pool for compute. Splits rows, heads and columns; the split never changes any bits.
+// Workers spin briefly (<= 20 us: about one gap between two operations of a step), then sleep, so that a core is given up
+// when another process wants it. Pinned to one core each where the process may use at least as many cores as threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace invar {
+
+class WorkerPool {
+ public:
+  // `threads` >= 1 counts the caller, so threads - 1 workers are started.
+  explicit WorkerPool(int threads);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  // Calls work(task) once for every task in [0, tasks), tasks handed out in order to whoever is free; returns when all
+  // are done. Compute threads run with denormals flushed (the bf16 dot instruction does so too).
+  // Threads: one caller at a time. `work` must not call ParallelFor.
+  void ParallelFor(int64_t tasks, const std::function<void(int64_t)>& work);
+
+ private:
+  struct Shared;
+  void RunTasks(uint64_t generation);
+  void WorkerLoop(int index);
+
+  const int threads_;
+  std::unique_ptr<Shared> shared_;
+};
+
+// Sets flush-to-zero and denormals-are-zero for the calling thread while it lives.
+class FlushDenormals {
+ public:
+  FlushDenormals();
+  ~FlushDenormals();
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  uint32_t saved_;
+};
+
+}  // namespace invar

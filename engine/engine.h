@@ -1,0 +1,71 @@
+// Engine: owns the model, the sequences and all their memory; one thread runs steps.
+//   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
+// Threads: Submit, Cancel, Resume, Stats, Drain from any thread; everything else happens on the engine thread, or inside
+// RunOneStep for callers that drive the engine themselves (simulation, tests).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "models/model.h"
+#include "models/text.h"
+
+namespace invar::engine {
+
+struct EngineOptions {
+  int32_t max_batch_tokens = 512;     // Token budget of one step.
+  int32_t max_running = 64;           // Sequences that hold memory at once.
+  int32_t max_queued = 1024;          // Waiting requests; more is RESOURCE_EXHAUSTED at once.
+  int64_t kv_budget_bytes = int64_t{1} << 30;
+  int32_t prefill_chunk_tokens = 512; // Most prompt tokens of one sequence in one step.
+  TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
+  bool check_integrity_every_step = false;  // Tests; otherwise when idle.
+};
+
+class Engine {
+ public:
+  // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise allocates all memory now.
+  // `tokenizer` may be null (token ids only: no text, stop strings refused). Requires: `clock`, `tokenizer` outlive this.
+  static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
+                                                  const models::Tokenizer* tokenizer, const Clock& clock);
+  ~Engine();  // Stops the thread; live requests get FailedEvent UNAVAILABLE.
+
+  // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
+  // will reach `sink`. Errors: INVALID_ARGUMENT / OUT_OF_RANGE with the field named; RESOURCE_EXHAUSTED (queue full, or
+  // the request could never fit the KV budget); UNAVAILABLE (draining); DEADLINE_EXCEEDED (already past).
+  // shared_ptr: the RPC and the engine really end independently.
+  StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink);
+  // Takes effect at the next step boundary; harmless when the request has ended.
+  void Cancel(SequenceId id);
+  // The reader has caught up.
+  void Resume(SequenceId id);
+
+  void StartThread();
+  // One step or nothing to do: false. For simulation; not together with StartThread.
+  bool RunOneStep();
+
+  // No new requests; running ones go on. `Drained` is true once none is left.
+  void BeginDrain();
+  bool Drained() const;
+  // Ends everything that is left with UNAVAILABLE.
+  void Abort();
+
+  EngineStats Stats() const;   // A copy of the last published snapshot.
+  const models::ModelSpec& spec() const;
+  // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.
+  void CheckIntegrity() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace invar::engine

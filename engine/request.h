@@ -1,0 +1,115 @@
+// What crosses threads: plain data in (Request), plain data out (TokenEvent through an EventSink).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace invar::engine {
+
+// All numbers resolved: request over model default. Validated by ValidateRequest.
+struct SamplingParams {
+  float temperature = 1.0F;  // 0: greedy.
+  float top_p = 1.0F;        // (0, 1]
+  int32_t top_k = 0;         // 0: off.
+  float min_p = 0.0F;        // [0, 1]
+  float repetition_penalty = 1.0F;  // > 0; over prompt and output.
+  float presence_penalty = 0.0F;    // Over output.
+  float frequency_penalty = 0.0F;   // Over output.
+  uint64_t seed = 0;
+  std::map<int32_t, float> logit_bias;      // Ordered: iteration reaches the output.
+  std::vector<TokenId> allowed_token_ids;   // Empty: all.
+};
+
+struct StoppingParams {
+  int32_t max_tokens = 0;  // >= 1
+  int32_t min_tokens = 0;  // No stop of any kind before so many tokens.
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;  // The model's eos list included unless ignored.
+  bool include_stop = false;            // Keep the matched stop string in the text.
+};
+
+struct OutputParams {
+  std::optional<int32_t> logprobs;         // Alternatives beside the chosen token.
+  std::optional<int32_t> prompt_logprobs;
+  bool logprob_bits = false;
+};
+
+struct Request {
+  std::string request_id;
+  std::string tenant;
+  std::vector<TokenId> prompt;  // At least one.
+  SamplingParams sampling;
+  StoppingParams stopping;
+  OutputParams output;
+  int32_t priority = 0;         // Higher first.
+  TimeNs deadline = kNever;     // On the engine's clock.
+  bool bypass_cache_read = false;
+  bool bypass_cache_write = false;
+};
+
+struct TokenAlternative {
+  TokenId token;
+  float logprob = 0.0F;
+};
+struct TokenLogprob {
+  TokenId token;
+  float logit = 0.0F;    // Raw, before penalties and temperature.
+  float logprob = 0.0F;  // Of the raw distribution: logit - log sum exp.
+  std::vector<TokenAlternative> top;
+};
+
+struct PrefixReuse {
+  int32_t kv_match_tokens = 0;
+  int32_t state_match_tokens = 0;
+  int32_t recomputed_tokens = 0;
+  int32_t computed_tokens = 0;
+};
+
+struct StartedEvent {
+  int32_t prompt_tokens = 0;
+  PrefixReuse reuse;
+};
+struct DeltaEvent {
+  std::string text;  // Whole UTF-8, already past stop-string hold-back; may be empty.
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;  // One a token where asked for.
+};
+enum class FinishReason { kStop, kLength };
+struct FinishedEvent {
+  FinishReason reason = FinishReason::kLength;
+  std::variant<std::monostate, std::string, TokenId> matched;  // The stop string or token.
+  std::string text_tail;  // Text released at the end, to append after the last delta.
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t completion_tokens = 0;
+  int32_t preemptions = 0;
+  PrefixReuse reuse;
+  int64_t kv_bytes = 0;  // Full KV of the sequence at the end.
+  std::vector<TokenLogprob> prompt_logprobs;
+  TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
+};
+struct FailedEvent {
+  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), INTERNAL.
+};
+using TokenEvent = std::variant<StartedEvent, DeltaEvent, FinishedEvent, FailedEvent>;
+
+// Where a request's events go. Called on the engine thread; must not block and must not call the engine back.
+// Exactly one Finished or Failed ends the stream.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // False: the reader is behind its bound; the engine pauses this sequence (no more tokens) until Engine::Resume.
+  // The event itself is always taken.
+  virtual bool Push(TokenEvent event) = 0;
+};
+
+}  // namespace invar::engine

@@ -1,0 +1,98 @@
+// Model: turns spans of tokens into rows of logits. It says shapes, never policy: which sequence runs when, which page or
+// slot it holds, is told from outside. Real models (layer_stack.h) and the fingerprint model (fingerprint.cc) stand
+// behind this one face.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/backend.h"
+
+namespace invar::models {
+
+// What the engine must know to provide memory and to describe the model.
+struct ModelSpec {
+  std::string architecture;       // config.json's model_type, "qwen3_5_text"
+  std::string fingerprint;        // Hex SHA-256 of the weights and the configuration.
+  std::string numerics_id;
+  int32_t vocabulary_size = 0;    // Columns of a logits row (padding rows of the embedding included).
+  int32_t max_sequence_tokens = 0;
+  int32_t attention_layers = 0;
+  int32_t recurrent_layers = 0;
+  int64_t page_bytes = 0;         // One page of kernels::kPageTokens positions, all attention layers.
+  int64_t state_bytes = 0;        // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
+};
+
+// Memory of all live sequences, allocated by the engine. Page p lies at pages + p * spec.page_bytes, slot s likewise.
+struct SequenceMemory {
+  std::byte* pages = nullptr;
+  std::byte* states = nullptr;
+};
+
+// `tokens` at positions [first, first + tokens.size()) of one sequence.
+// Requires: KV of [0, first) lies in `pages`, whose entries cover the span's last position; `state` holds the state after
+// first tokens (all zero bytes when first is 0).
+struct ForwardSpan {
+  std::span<const TokenId> tokens;
+  Position first;
+  std::span<const PageId> pages;
+  SlotId state;              // Unused by dense models.
+  int32_t logits_rows = 0;   // Logits wanted of the last `logits_rows` tokens of the span.
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelSpec& spec() const = 0;
+
+  // Runs all spans in one forward. Effects: writes KV and states of the spans. Gives the wanted logits, span after span,
+  // row after row, valid until the next call: [sum of logits_rows, vocabulary_size].
+  // Requires: total tokens <= the limit given at load. Threads: engine thread only.
+  virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
+};
+
+struct ModelOptions {
+  std::string folder;                // Hugging Face layout.
+  int32_t max_batch_tokens = 512;    // Most rows of one forward: sizes the scratch memory.
+  int32_t max_logits_rows = 64;
+  bool pack_to_file = true;          // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
+};
+
+// Loads by config.json's model_type (registry.cc). Errors: within a second, naming file, key, wanted and found:
+// NOT_FOUND, INVALID_ARGUMENT (config), DATA_LOSS (weights file lies). Requires: `backend` outlives the model.
+StatusOr<std::unique_ptr<Model>> MakeModel(const ModelOptions& options, kernels::Backend& backend);
+
+// generation_config.json merged with the stop tokens of config.json and tokenizer_config.json.
+struct GenerationDefaults {
+  bool do_sample = false;
+  float temperature = 1.0F;
+  float top_p = 1.0F;
+  int32_t top_k = 0;
+  float min_p = 0.0F;
+  float repetition_penalty = 1.0F;
+  std::vector<TokenId> eos;  // Ascending, without repeats.
+};
+// Missing file: defaults. Errors: INVALID_ARGUMENT naming file and key.
+StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder);
+
+// The test model of hashes (fingerprint.cc). KV entry = hash(layer, position, token, previous entry); state = rolling
+// hash of all tokens; logits = a function of everything read. A stale page, a wrong state or a mix-up of rows changes
+// the output at once, at about a microsecond a token.
+struct FingerprintOptions {
+  int32_t vocabulary_size = 64;
+  int32_t attention_layers = 2;
+  int32_t recurrent_layers = 2;  // 0: like a dense model.
+  int32_t max_sequence_tokens = 4096;
+  int32_t max_logits_rows = 256;
+};
+std::unique_ptr<Model> MakeFingerprintModel(const FingerprintOptions& options);
+// The oracle: the logits row after `tokens`, computed from the list alone.
+std::vector<float> FingerprintLogits(const FingerprintOptions& options, std::span<const TokenId> tokens);
+
+}  // namespace invar::models

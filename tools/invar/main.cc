@@ -1,0 +1,55 @@
+// invar: the command-line client and toolbox. Finds the command, hands over the rest of the line.
+#include <cstdio>
+#include <cstring>
+#include <span>
+
+#include "tools/invar/command.h"
+
+namespace {
+
+struct Command {
+  const char* group;  // "" or "bench"
+  const char* name;
+  const char* summary;
+  int (*run)(int argc, char** argv);
+};
+
+using namespace invar::tools;  // NOLINT: the table below is the only use.
+
+constexpr Command kCommands[] = {
+    {"", "generate", "send one request to a daemon and stream the answer", RunGenerate},
+    {"", "chat", "chat with a daemon in the terminal", RunChat},
+    {"", "logits", "logits of one token sequence, without a daemon", RunLogits},
+    {"", "make-model", "write a random-weight model folder in a real shape", RunMakeModel},
+    {"bench", "serve", "load a daemon and report latencies and throughput", RunBenchServe},
+    {"bench", "kernels", "kernels against this machine's limits", RunBenchKernels},
+    {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},
+    {"", "sim", "the whole engine in deterministic simulation", RunSim},
+    {"", "inspect", "say in words what is in a model folder", RunInspect},
+    {"", "config", "explain every configuration field, check a file", RunConfig},
+};
+
+void PrintUsage(std::FILE* out) {
+  std::fputs("usage: invar COMMAND [options]   (invar COMMAND --help explains one)\n\n", out);
+  for (const Command& command : kCommands) {
+    std::fprintf(out, "  %s%s%-*s %s\n", command.group, *command.group == '\0' ? "" : " ",
+                 *command.group == '\0' ? 14 : 8, command.name, command.summary);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc >= 2 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0)) {
+    PrintUsage(stdout);
+    return kExitOk;
+  }
+  for (const Command& command : kCommands) {
+    const int words = *command.group == '\0' ? 1 : 2;
+    if (argc <= words) continue;
+    if (words == 2 && std::strcmp(argv[1], command.group) != 0) continue;
+    if (std::strcmp(argv[words], command.name) == 0) return command.run(argc - words, argv + words);
+  }
+  PrintUsage(stderr);
+  return kExitUsage;
+}
