@@ -23,6 +23,12 @@ enum class ControlTokens {
   kParse,     // Added tokens in the text become their ids: for what templates write.
 };
 
+// A piece of rendered prompt: template text may hold control tokens, user text may not.
+struct PromptPiece {
+  std::string text;
+  ControlTokens control;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -30,7 +36,13 @@ class Tokenizer {
   // Token ids of `text` (any bytes; invalid UTF-8 goes through the byte path). `add_special` adds BOS/EOS as the
   // post-processor says. Errors: RESOURCE_EXHAUSTED where `text` exceeds the size limit; INVALID_ARGUMENT where a
   // tokenizer without byte fallback cannot spell it. Time linear in the text up to a logarithm. Threads: any.
-  virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text, ControlTokens control, bool add_special) const = 0;
+  virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text, ControlTokens control,
+                                                bool add_special) const = 0;
+
+  // Ids of rendered pieces, without BOS/EOS (templates write their own). Pieces are joined before tokenizing, so that
+  // ids equal those of the whole text whenever users write no control tokens; an added token is recognised only where
+  // all its bytes are kParse, whichever pieces they lie in. Errors, time and threads: as Encode.
+  virtual StatusOr<std::vector<TokenId>> EncodePieces(std::span<const PromptPiece> pieces) const = 0;
 
   // One-shot text of `ids`; what is not whole UTF-8 becomes U+FFFD. Ids outside the vocabulary decode to nothing.
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special) const = 0;
@@ -67,12 +79,6 @@ class Detokenizer {
   std::string pending_;  // Bytes of a character that is not whole yet: at most 3.
 };
 
-// A piece of rendered prompt: template text may hold control tokens, user text may not.
-struct PromptPiece {
-  std::string text;
-  ControlTokens control;
-};
-
 struct ChatMessage {
   std::string role;
   std::optional<std::string> content;
@@ -88,7 +94,10 @@ struct ChatRequest {
   std::string tools_json;             // JSON array or empty.
   std::string template_options_json;  // JSON object or empty; reserved names (messages, tools, ...) are refused.
   bool add_generation_prompt = true;
-  bool continue_final_message = false;
+  bool continue_final_message = false;  // The last message is left open, to be continued.
+  // What strftime_now tells the template, in UTC. Absent: the template has no clock and takes its fixed date, so that
+  // the same request always gives the same prompt.
+  std::optional<int64_t> now_unix_seconds;
 };
 
 class ChatTemplate {
@@ -105,8 +114,7 @@ class ChatTemplate {
 // Errors: INVALID_ARGUMENT naming the construct and line that the subset does not know.
 StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& folder);
 
-// Token ids of rendered pieces. Neighbouring pieces of plain text are joined before tokenizing where no control token
-// lies between them, so that ids equal those of the whole rendered text whenever users write no control tokens.
+// As tokenizer.EncodePieces.
 StatusOr<std::vector<TokenId>> EncodePieces(const Tokenizer& tokenizer, std::span<const PromptPiece> pieces);
 
 }  // namespace invar::models
