@@ -1,6 +1,7 @@
 // Fixed fork-join pool for compute. Splits rows, heads and columns; the split never changes any bits.
-// Workers spin briefly (<= 20 us: about one gap between two operations of a step), then sleep, so that a core is given up
-// when another process wants it. Pinned to one core each where the process may use at least as many cores as threads.
+// Workers spin briefly (<= 20 us: about one gap between two operations of a step), then sleep, so that a core is given
+// up when another process wants it. Pinned to one core each where the process may use at least as many cores as
+// threads.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 // The law (docs/DETERMINISM.md): every output element depends on its own row's inputs only, in one fixed order of sums;
 // batch, spans, chunking and threads never enter. Work is split over rows, heads and columns, never over a reduction.
 //
-// Threads: the engine thread calls; an operation returns when it is done. Operations fork onto the pool given at creation.
-// Errors: none while running; shapes are checked with Check, since only a bug can break them.
+// Threads: the engine thread calls; an operation returns when it is done. Operations fork onto the pool given at
+// creation. Errors: none while running; shapes are checked with Check, since only a bug can break them.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct StateSpan {
 };
 
 struct AttentionShape {
-  int32_t heads = 0;     // Query heads; head h reads KV head h / (heads / kv_heads).
+  int32_t heads = 0;  // Query heads; head h reads KV head h / (heads / kv_heads).
   int32_t kv_heads = 0;
   int32_t head_dim = 0;  // A multiple of 2.
   int32_t window = 0;    // Key j is visible to query i iff i - j < window; 0: all.
@@ -52,41 +52,41 @@ struct AttentionShape {
 // QkvPrepare: per-head norm and rope of q and k; q goes to `q_out`, k and v into the pages.
 struct QkvArgs {
   AttentionShape shape;
-  ConstF32View q;        // [T, heads * q_head_stride]: head h starts at h * q_head_stride.
-  int32_t q_head_stride = 0;  // head_dim, or 2 * head_dim where each head's gate follows its query.
-  ConstF32View k;        // [T, kv_heads * head_dim]
-  ConstF32View v;        // [T, kv_heads * head_dim]
+  ConstF32View q;                 // [T, heads * q_head_stride]: head h starts at h * q_head_stride.
+  int32_t q_head_stride = 0;      // head_dim, or 2 * head_dim where each head's gate follows its query.
+  ConstF32View k;                 // [T, kv_heads * head_dim]
+  ConstF32View v;                 // [T, kv_heads * head_dim]
   std::span<const float> q_norm;  // [head_dim] or empty.
   std::span<const float> k_norm;
   float norm_eps = 0.0F;
-  ConstF32View cos;      // [T, rotary_dims / 2], scaled by the attention factor; pairs are (i, i + rotary_dims / 2).
+  ConstF32View cos;  // [T, rotary_dims / 2], scaled by the attention factor; pairs are (i, i + rotary_dims / 2).
   ConstF32View sin;
   std::span<const KvSpan> spans;
-  Activations q_out;     // [T, heads * head_dim] in Numerics::kv type.
+  Activations q_out;  // [T, heads * head_dim] in Numerics::kv type.
 };
 
 // Attention: softmax(q k^T * scale) v over positions [0, own], optionally times sigmoid(gate).
 struct AttentionArgs {
   AttentionShape shape;
-  Activations q;         // From QkvPrepare.
+  Activations q;  // From QkvPrepare.
   std::span<const KvSpan> spans;
-  ConstF32View gate;     // [T, ...]: head h's gate starts at h * gate_head_stride; data null: no gate.
+  ConstF32View gate;  // [T, ...]: head h's gate starts at h * gate_head_stride; data null: no gate.
   int32_t gate_head_stride = 0;
-  Activations out;       // [T, heads * head_dim]
+  Activations out;  // [T, heads * head_dim]
 };
 
 // CausalConv: depthwise over time, then SiLU. out[t, c] = silu(sum_j weight[c, j] x[t - kernel + 1 + j, c]).
 struct ConvArgs {
-  ConstF32View x;        // [T, conv_dim]
+  ConstF32View x;                 // [T, conv_dim]
   std::span<const float> weight;  // [conv_dim, kernel]
   int32_t kernel = 0;
   std::span<const StateSpan> spans;
-  F32View out;           // [T, conv_dim]
+  F32View out;  // [T, conv_dim]
 };
 
 struct DeltaShape {
   int32_t heads_k = 0;
-  int32_t heads_v = 0;   // A multiple of heads_k; value head h uses key head h / (heads_v / heads_k).
+  int32_t heads_v = 0;  // A multiple of heads_k; value head h uses key head h / (heads_v / heads_k).
   int32_t dim_k = 0;
   int32_t dim_v = 0;
 };
@@ -97,19 +97,19 @@ struct DeltaShape {
 //   S *= exp(g);  e = beta (v - S^T k);  S += k e^T;  o = S^T q
 struct DeltaArgs {
   DeltaShape shape;
-  ConstF32View qkv;      // [T, 2 * heads_k * dim_k + heads_v * dim_v] from CausalConv: q heads, k heads, v heads.
-  ConstF32View b;        // [T, heads_v]
-  ConstF32View a;        // [T, heads_v]
+  ConstF32View qkv;  // [T, 2 * heads_k * dim_k + heads_v * dim_v] from CausalConv: q heads, k heads, v heads.
+  ConstF32View b;    // [T, heads_v]
+  ConstF32View a;    // [T, heads_v]
   std::span<const float> a_log;    // [heads_v]
   std::span<const float> dt_bias;  // [heads_v]
   std::span<const StateSpan> spans;
-  F32View out;           // [T, heads_v * dim_v]
+  F32View out;  // [T, heads_v * dim_v]
 };
 
 // Experts: out[t] += sum over the top_k experts e of row t, in ascending e, of w_e * down_e(silu(gate_e x) * up_e x).
 struct ExpertsArgs {
-  Activations x;                          // [T, hidden]
-  ConstF32View router_logits;             // [T, experts]; softmax over all, ties to the lowest index.
+  Activations x;               // [T, hidden]
+  ConstF32View router_logits;  // [T, experts]; softmax over all, ties to the lowest index.
   int32_t top_k = 0;
   bool normalize_top_k = true;            // Divide the chosen weights by their sum.
   std::span<const PackedMatrix> gate_up;  // Per expert [2 * inner, hidden]: gate rows, then up rows.
@@ -133,8 +133,10 @@ class Backend {
   // Type a matrix of `source` type is stored in: bf16 stays; f16 and f32 become bf16, or f32 where activations are f32.
   virtual DType PackedDType(DType source) const = 0;
   virtual int64_t PackedBytes(int64_t rows, int64_t cols, DType packed) const = 0;
-  // Packs row-major `source` [rows, cols] into `dest` (PackedBytes, 64-byte aligned). Same bytes on every instruction set.
-  virtual PackedMatrix PackMatrix(const void* source, DType source_dtype, int64_t rows, int64_t cols, void* dest) const = 0;
+  // Packs row-major `source` [rows, cols] into `dest` (PackedBytes, 64-byte aligned). Same bytes on every instruction
+  // set.
+  virtual PackedMatrix PackMatrix(const void* source, DType source_dtype, int64_t rows, int64_t cols,
+                                  void* dest) const = 0;
 
   // --- Memory of sequences ---
   // Bytes one layer takes in one page of 64 positions. A page must be zeroed before first use.
@@ -148,14 +150,15 @@ class Backend {
   virtual void Linear(const Activations& x, const PackedMatrix& weight, std::span<const float> bias, LinearMode mode,
                       F32View out) = 0;
   // cos and sin of position * inverse_frequency (in double, rounded once), times `factor`. [T, frequencies]
-  virtual void RopeAngles(std::span<const int32_t> positions, std::span<const double> inverse_frequencies, double factor,
-                          F32View cos, F32View sin) = 0;
+  virtual void RopeAngles(std::span<const int32_t> positions, std::span<const double> inverse_frequencies,
+                          double factor, F32View cos, F32View sin) = 0;
   virtual void QkvPrepare(const QkvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void CausalConv(const ConvArgs& args) = 0;
   virtual void DeltaScan(const DeltaArgs& args) = 0;
   // Per head of `weight.size()` columns: out = x / sqrt(mean(x^2) + eps) * weight * silu(z).
-  virtual void GatedRmsNorm(ConstF32View x, ConstF32View z, std::span<const float> weight, float eps, Activations out) = 0;
+  virtual void GatedRmsNorm(ConstF32View x, ConstF32View z, std::span<const float> weight, float eps,
+                            Activations out) = 0;
   // gate_up [T, 2 I]: out = silu(gate) * up. [T, I]
   virtual void SwiGlu(ConstF32View gate_up, Activations out) = 0;
   virtual void Experts(const ExpertsArgs& args) = 0;
@@ -164,8 +167,8 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string name = "cpu";       // "cpu" or "reference"
-  std::string isa;                // Empty: the best this machine has. Errors where the machine lacks it.
+  std::string name = "cpu";          // "cpu" or "reference"
+  std::string isa;                   // Empty: the best this machine has. Errors where the machine lacks it.
   DType activations = DType::kBf16;  // kBf16 or kF32; "reference" always computes in f32 or better.
 };
 

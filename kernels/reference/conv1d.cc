@@ -1,0 +1,30 @@
+// out[t, c] = silu(sum_j weight[c, j] x[t - kernel + 1 + j, c]); inputs before the span come from the state, which then
+// takes the last kernel - 1 inputs.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/reference/ops.h"
+
+namespace invar::kernels::reference {
+
+void CausalConv(const ConvArgs& args) {
+  const int64_t channels = args.x.cols;
+  const int64_t kept = args.kernel - 1;
+  for (const StateSpan& span : args.spans) {
+    std::vector<float> inputs(span.conv, span.conv + kept * channels);  // [kept + rows, channels]
+    for (int32_t r = 0; r < span.rows; ++r) {
+      const float* row = args.x.row(span.row_begin + r);
+      inputs.insert(inputs.end(), row, row + channels);
+      for (int64_t c = 0; c < channels; ++c) {
+        double sum = 0.0;
+        for (int64_t j = 0; j < args.kernel; ++j) {
+          sum += static_cast<double>(args.weight[c * args.kernel + j]) * inputs[(r + j) * channels + c];
+        }
+        args.out.row(span.row_begin + r)[c] = static_cast<float>(Silu(sum));
+      }
+    }
+    std::copy(inputs.end() - kept * channels, inputs.end(), span.conv);
+  }
+}
+
+}  // namespace invar::kernels::reference
