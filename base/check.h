@@ -1,6 +1,6 @@
 // Check: what only a bug can break. A failed check stops the process with the place, what must hold, and the values.
-// A function instead of a macro: the place arrives through default arguments (g++, clang and nvcc all have the builtins;
-// std::source_location fails on clang 14). Operands are evaluated eagerly, so keep them cheap.
+// A function instead of a macro: the place arrives through default arguments (g++, clang and nvcc all have the
+// builtins; std::source_location fails on clang 14). Operands are evaluated eagerly, so keep them cheap.
 #pragma once
 
 #include <sstream>

@@ -35,7 +35,7 @@ class FileDescriptor {
 };
 
 StatusOr<int64_t> RegularFileBytes(const int fd, const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(path, "stat");
   if (!S_ISREG(info.st_mode)) return InvalidArgument(fmt::format("{}: wanted a regular file", path));
   return static_cast<int64_t>(info.st_size);

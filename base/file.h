@@ -31,8 +31,8 @@ class FileMap {
 // Errors: NOT_FOUND, RESOURCE_EXHAUSTED above `bytes_max`, UNAVAILABLE; each names the path.
 StatusOr<std::string> ReadFile(const std::string& path, int64_t bytes_max);
 
-// Writes to a new name beside `path`; Commit syncs and renames over `path`, so that readers see the old or the new file,
-// never a part. Destroyed without Commit: the new file is removed. Threads: one.
+// Writes to a new name beside `path`; Commit syncs and renames over `path`, so that readers see the old or the new
+// file, never a part. Destroyed without Commit: the new file is removed. Threads: one.
 class AtomicFile {
  public:
   static StatusOr<AtomicFile> Create(const std::string& path);

@@ -1,7 +1,7 @@
 // Engine: owns the model, the sequences and all their memory; one thread runs steps.
 //   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
-// Threads: Submit, Cancel, Resume, Stats, Drain from any thread; everything else happens on the engine thread, or inside
-// RunOneStep for callers that drive the engine themselves (simulation, tests).
+// Threads: Submit, Cancel, Resume, Stats, Drain from any thread; everything else happens on the engine thread, or
+// inside RunOneStep for callers that drive the engine themselves (simulation, tests).
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,20 @@
 namespace invar::engine {
 
 struct EngineOptions {
-  int32_t max_batch_tokens = 512;     // Token budget of one step.
-  int32_t max_running = 64;           // Sequences that hold memory at once.
-  int32_t max_queued = 1024;          // Waiting requests; more is RESOURCE_EXHAUSTED at once.
+  int32_t max_batch_tokens = 512;  // Token budget of one step.
+  int32_t max_running = 64;        // Sequences that hold memory at once.
+  int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
   int64_t kv_budget_bytes = int64_t{1} << 30;
-  int32_t prefill_chunk_tokens = 512; // Most prompt tokens of one sequence in one step.
+  int32_t prefill_chunk_tokens = 512;                         // Most prompt tokens of one sequence in one step.
   TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
-  bool check_integrity_every_step = false;  // Tests; otherwise when idle.
+  bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
 };
 
 class Engine {
  public:
   // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise allocates all memory now.
-  // `tokenizer` may be null (token ids only: no text, stop strings refused). Requires: `clock`, `tokenizer` outlive this.
+  // `tokenizer` may be null (token ids only: no text, stop strings refused). Requires: `clock`, `tokenizer` outlive
+  // this.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
                                                   const models::Tokenizer* tokenizer, const Clock& clock);
   ~Engine();  // Stops the thread; live requests get FailedEvent UNAVAILABLE.
@@ -57,7 +58,7 @@ class Engine {
   // Ends everything that is left with UNAVAILABLE.
   void Abort();
 
-  EngineStats Stats() const;   // A copy of the last published snapshot.
+  EngineStats Stats() const;  // A copy of the last published snapshot.
   const models::ModelSpec& spec() const;
   // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.
   void CheckIntegrity() const;

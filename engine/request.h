@@ -17,16 +17,16 @@ namespace invar::engine {
 
 // All numbers resolved: request over model default. Validated by ValidateRequest.
 struct SamplingParams {
-  float temperature = 1.0F;  // 0: greedy.
-  float top_p = 1.0F;        // (0, 1]
-  int32_t top_k = 0;         // 0: off.
-  float min_p = 0.0F;        // [0, 1]
+  float temperature = 1.0F;         // 0: greedy.
+  float top_p = 1.0F;               // (0, 1]
+  int32_t top_k = 0;                // 0: off.
+  float min_p = 0.0F;               // [0, 1]
   float repetition_penalty = 1.0F;  // > 0; over prompt and output.
   float presence_penalty = 0.0F;    // Over output.
   float frequency_penalty = 0.0F;   // Over output.
   uint64_t seed = 0;
-  std::map<int32_t, float> logit_bias;      // Ordered: iteration reaches the output.
-  std::vector<TokenId> allowed_token_ids;   // Empty: all.
+  std::map<int32_t, float> logit_bias;     // Ordered: iteration reaches the output.
+  std::vector<TokenId> allowed_token_ids;  // Empty: all.
 };
 
 struct StoppingParams {
@@ -38,7 +38,7 @@ struct StoppingParams {
 };
 
 struct OutputParams {
-  std::optional<int32_t> logprobs;         // Alternatives beside the chosen token.
+  std::optional<int32_t> logprobs;  // Alternatives beside the chosen token.
   std::optional<int32_t> prompt_logprobs;
   bool logprob_bits = false;
 };
@@ -50,8 +50,8 @@ struct Request {
   SamplingParams sampling;
   StoppingParams stopping;
   OutputParams output;
-  int32_t priority = 0;         // Higher first.
-  TimeNs deadline = kNever;     // On the engine's clock.
+  int32_t priority = 0;      // Higher first.
+  TimeNs deadline = kNever;  // On the engine's clock.
   bool bypass_cache_read = false;
   bool bypass_cache_write = false;
 };

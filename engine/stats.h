@@ -10,9 +10,9 @@ namespace invar::engine {
 struct EngineStats {
   int64_t submitted = 0, finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0;
   int64_t running = 0, waiting = 0, paused = 0;
-  int64_t first_tokens = 0;        // Requests that produced a token.
-  int64_t prompt_tokens = 0;       // Of requests admitted.
-  int64_t prefill_tokens = 0;      // Prompt rows really run, again after preemption included.
+  int64_t first_tokens = 0;    // Requests that produced a token.
+  int64_t prompt_tokens = 0;   // Of requests admitted.
+  int64_t prefill_tokens = 0;  // Prompt rows really run, again after preemption included.
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;
@@ -20,7 +20,7 @@ struct EngineStats {
   int64_t pages_total = 0, pages_used = 0;
   int64_t slots_total = 0, slots_used = 0;
   int64_t kv_bytes_used = 0;
-  int64_t last_step_ns = 0;        // Clock time at the end of the last step: the liveness probe reads it.
+  int64_t last_step_ns = 0;  // Clock time at the end of the last step: the liveness probe reads it.
 };
 
 }  // namespace invar::engine

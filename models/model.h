@@ -1,10 +1,11 @@
-// Model: turns spans of tokens into rows of logits. It says shapes, never policy: which sequence runs when, which page or
-// slot it holds, is told from outside. Real models (layer_stack.h) and the fingerprint model (fingerprint.cc) stand
+// Model: turns spans of tokens into rows of logits. It says shapes, never policy: which sequence runs when, which page
+// or slot it holds, is told from outside. Real models (layer_stack.h) and the fingerprint model (fingerprint.cc) stand
 // behind this one face.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,17 +17,38 @@
 
 namespace invar::models {
 
+// Where one recurrent layer's state lies inside a slot. Both parts are f32.
+struct RecurrentLayerState {
+  LayerIndex layer;              // Index in the whole stack.
+  int64_t recurrent_offset_bytes = 0;
+  int32_t heads_v = 0;           // Recurrent part: [heads_v, dim_k, dim_v].
+  int32_t dim_k = 0;
+  int32_t dim_v = 0;
+  int64_t conv_offset_bytes = 0;
+  int32_t conv_rows = 0;         // Convolution part: [conv_rows, conv_dim], oldest row first.
+  int32_t conv_dim = 0;
+};
+
+// What one decode step of one token must move and multiply at least: for measurements against the machine's limits.
+struct StepWork {
+  int64_t weight_bytes = 0;         // Packed weights read (of experts: the chosen ones).
+  int64_t matmul_flops = 0;         // 2 x weights used, head included.
+  int64_t head_flops = 0;           // Of these, the head: only rows with logits pay it.
+  int64_t attention_flops_per_position = 0;  // Per KV position read, all layers.
+  int64_t kv_bytes_per_position = 0;         // KV read per position of context, all layers.
+};
+
 // What the engine must know to provide memory and to describe the model.
 struct ModelSpec {
-  std::string architecture;       // config.json's model_type, "qwen3_5_text"
-  std::string fingerprint;        // Hex SHA-256 of the weights and the configuration.
+  std::string architecture;  // config.json's model_type, "qwen3_5_text"
+  std::string fingerprint;   // Hex SHA-256 of the weights and the configuration.
   std::string numerics_id;
-  int32_t vocabulary_size = 0;    // Columns of a logits row (padding rows of the embedding included).
+  int32_t vocabulary_size = 0;  // Columns of a logits row (padding rows of the embedding included).
   int32_t max_sequence_tokens = 0;
   int32_t attention_layers = 0;
   int32_t recurrent_layers = 0;
-  int64_t page_bytes = 0;         // One page of kernels::kPageTokens positions, all attention layers.
-  int64_t state_bytes = 0;        // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
+  int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers.
+  int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
 };
 
 // Memory of all live sequences, allocated by the engine. Page p lies at pages + p * spec.page_bytes, slot s likewise.
@@ -36,14 +58,14 @@ struct SequenceMemory {
 };
 
 // `tokens` at positions [first, first + tokens.size()) of one sequence.
-// Requires: KV of [0, first) lies in `pages`, whose entries cover the span's last position; `state` holds the state after
-// first tokens (all zero bytes when first is 0).
+// Requires: KV of [0, first) lies in `pages`, whose entries cover the span's last position; `state` holds the state
+// after first tokens (all zero bytes when first is 0).
 struct ForwardSpan {
   std::span<const TokenId> tokens;
   Position first;
   std::span<const PageId> pages;
-  SlotId state;              // Unused by dense models.
-  int32_t logits_rows = 0;   // Logits wanted of the last `logits_rows` tokens of the span.
+  SlotId state;             // Unused by dense models.
+  int32_t logits_rows = 0;  // Logits wanted of the last `logits_rows` tokens of the span.
 };
 
 class Model {
@@ -51,17 +73,17 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelSpec& spec() const = 0;
 
-  // Runs all spans in one forward. Effects: writes KV and states of the spans. Gives the wanted logits, span after span,
-  // row after row, valid until the next call: [sum of logits_rows, vocabulary_size].
-  // Requires: total tokens <= the limit given at load. Threads: engine thread only.
+  // Runs all spans in one forward. Effects: writes KV and states of the spans. Gives the wanted logits, span after
+  // span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total tokens <=
+  // the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
 };
 
 struct ModelOptions {
-  std::string folder;                // Hugging Face layout.
-  int32_t max_batch_tokens = 512;    // Most rows of one forward: sizes the scratch memory.
+  std::string folder;              // Hugging Face layout.
+  int32_t max_batch_tokens = 512;  // Most rows of one forward: sizes the scratch memory.
   int32_t max_logits_rows = 64;
-  bool pack_to_file = true;          // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
+  bool pack_to_file = true;  // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
 };
 
 // Loads by config.json's model_type (registry.cc). Errors: within a second, naming file, key, wanted and found:
