@@ -1,0 +1,105 @@
+// Config: everything a user may set. Plain structs; filled, checked, printed and documented through the one table in
+// fields.cc. Immutable after loading. A new field is one line here and one row there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace invar::config {
+
+using Duration = std::chrono::milliseconds;
+
+// An API token, known only by the SHA-256 of its text, and the tenant whose requests carry it.
+struct ApiToken {
+  std::string tenant;
+  std::string sha256;  // 64 lower-case hex digits.
+  bool operator==(const ApiToken&) const = default;
+};
+
+struct Config {
+  int64_t version = 1;  // Of this schema.
+
+  struct Model {
+    std::string path;  // Folder in Hugging Face layout.
+    std::string name;  // Empty: the folder's own name.
+  } model;
+
+  struct Server {
+    std::string listen = "127.0.0.1:50051";
+    bool allow_insecure = false;
+    int64_t connections_max = 1024;
+    int64_t connections_per_address_max = 256;
+    Duration handshake_timeout{5000};
+    int64_t concurrent_streams_max = 256;
+    int64_t request_bytes_max = int64_t{16} << 20;
+    int64_t resets_burst = 200;
+    int64_t resets_per_second = 50;
+  } server;
+
+  struct Tls {
+    std::string certificate;
+    std::string key;
+    std::string client_ca;
+  } tls;
+
+  struct Auth {
+    std::vector<ApiToken> tokens;
+    bool health_exempt = false;
+  } auth;
+
+  struct Ops {
+    std::string listen = "127.0.0.1:9464";
+  } ops;
+
+  struct Engine {
+    std::string backend = "cpu";
+    std::string isa = "auto";
+    std::string activations = "bf16";
+    int64_t threads = 0;
+    bool pack_to_file = true;
+    int64_t batch_tokens = 512;
+    int64_t prefill_chunk_tokens = 512;
+    int64_t running_max = 64;
+    int64_t queue_max = 1024;
+    int64_t kv_budget = int64_t{1} << 30;
+  } engine;
+
+  struct Limits {
+    Duration request_timeout{600'000};
+    int64_t text_bytes_max = int64_t{4} << 20;
+    int64_t stop_strings_max = 16;
+    int64_t stop_string_bytes_max = 256;
+    int64_t stop_token_ids_max = 256;
+    int64_t logit_bias_max = 1024;
+    int64_t allowed_token_ids_max = 65536;
+    int64_t logprobs_max = 20;
+    int64_t prompt_logprob_entries_max = 65536;
+    int64_t chat_messages_max = 1024;
+    int64_t checkpoint_hints_max = 64;
+    int64_t salt_bytes_max = 256;
+    int64_t priority_max = 0;
+    int64_t stream_buffer = int64_t{64} << 10;
+    Duration slow_reader_timeout{60'000};
+  } limits;
+
+  struct Drain {
+    Duration timeout{30'000};
+  } drain;
+
+  struct Health {
+    Duration stall_timeout{60'000};
+  } health;
+
+  struct Metrics {
+    bool vllm_aliases = true;
+  } metrics;
+
+  struct Log {
+    std::string format = "json";
+    std::string level = "info";
+  } log;
+};
+
+}  // namespace invar::config

@@ -1,0 +1,469 @@
+// The table of fields and what follows from it. Numbers are parsed with from_chars (no locale, no octal, no sign
+// games); sizes and durations carry their unit in the value, so that a reader of the file never has to look it up.
+#include "config/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+namespace invar::config {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kMiB = 1024 * kKiB;
+constexpr int64_t kGiB = 1024 * kMiB;
+constexpr int64_t kTiB = 1024 * kGiB;
+constexpr size_t kPathBytesMax = 4096;
+
+std::vector<Field> MakeFields() {
+  std::vector<Field> fields = {
+      {"version", IntKind{+[](Config& c) -> int64_t& { return c.version; }, 1, 1}, "Version of this schema."},
+
+      {"model.path", StringKind{+[](Config& c) -> std::string& { return c.model.path; }, kPathBytesMax},
+       "Folder of the model in Hugging Face layout; required to start."},
+      {"model.name", StringKind{+[](Config& c) -> std::string& { return c.model.name; }, 256},
+       "Name that requests and metrics use; empty: the folder's name."},
+
+      {"server.listen", AddressKind{+[](Config& c) -> std::string& { return c.server.listen; }, false},
+       "Address of the gRPC port; port 0 lets the system choose."},
+      {"server.allow_insecure", BoolKind{+[](Config& c) -> bool& { return c.server.allow_insecure; }},
+       "Listen beyond loopback although neither TLS nor API tokens are configured."},
+      {"server.connections_max", IntKind{+[](Config& c) -> int64_t& { return c.server.connections_max; }, 1, 100'000},
+       "Most connections at once; further ones are closed at once. The limit of open files may lower it."},
+      {"server.connections_per_address_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.server.connections_per_address_max; }, 1, 100'000},
+       "Most connections at once from one IP address."},
+      {"server.handshake_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.server.handshake_timeout; }, milliseconds(100), minutes(2)},
+       "A connection that has not finished its HTTP/2 and TLS handshake by then is closed."},
+      {"server.concurrent_streams_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.server.concurrent_streams_max; }, 1, 100'000},
+       "Most calls at once on one connection."},
+      {"server.request_bytes_max",
+       BytesKind{+[](Config& c) -> int64_t& { return c.server.request_bytes_max; }, kKiB, kGiB},
+       "Largest request message."},
+      {"server.resets_burst", IntKind{+[](Config& c) -> int64_t& { return c.server.resets_burst; }, 1, 1'000'000},
+       "Cancelled calls one connection may have beyond the rate below before it is closed (HTTP/2 rapid reset)."},
+      {"server.resets_per_second",
+       IntKind{+[](Config& c) -> int64_t& { return c.server.resets_per_second; }, 1, 1'000'000},
+       "Cancelled calls a second that one connection may have for ever."},
+
+      {"tls.certificate", StringKind{+[](Config& c) -> std::string& { return c.tls.certificate; }, kPathBytesMax},
+       "PEM file of the server's certificate chain; empty: no TLS."},
+      {"tls.key", StringKind{+[](Config& c) -> std::string& { return c.tls.key; }, kPathBytesMax},
+       "PEM file of the certificate's private key."},
+      {"tls.client_ca", StringKind{+[](Config& c) -> std::string& { return c.tls.client_ca; }, kPathBytesMax},
+       "PEM file of the authorities that sign client certificates; given: every client must show one."},
+
+      {"auth.tokens", TokensKind{+[](Config& c) -> std::vector<ApiToken>& { return c.auth.tokens; }},
+       "API tokens as {tenant, sha256 of the token}; given: every call needs `authorization: Bearer TOKEN`."},
+      {"auth.health_exempt", BoolKind{+[](Config& c) -> bool& { return c.auth.health_exempt; }},
+       "Answer grpc.health.v1 without a token, for probes that cannot send one."},
+
+      {"ops.listen", AddressKind{+[](Config& c) -> std::string& { return c.ops.listen; }, true},
+       "Address of the HTTP port with /metrics, /livez, /readyz and /version; `off` closes it."},
+
+      {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
+       "Who computes: `cpu`, or the slow scalar definition `reference`."},
+      {"engine.isa",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.engine.isa; }, {"auto", "avx512bf16", "avx2", "scalar"}},
+       "Instruction set of the cpu backend; the bits do not depend on it."},
+      {"engine.activations",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.engine.activations; }, {"bf16", "fp32"}},
+       "Precision of activations; part of the numerics id."},
+      {"engine.threads", IntKind{+[](Config& c) -> int64_t& { return c.engine.threads; }, 0, 1024},
+       "Compute threads; 0: one a core that the process may use. The bits do not depend on it."},
+      {"engine.pack_to_file", BoolKind{+[](Config& c) -> bool& { return c.engine.pack_to_file; }},
+       "Keep packed weights in a file beside the model, so that the next start only maps them."},
+      {"engine.batch_tokens", IntKind{+[](Config& c) -> int64_t& { return c.engine.batch_tokens; }, 1, 65536},
+       "Token budget of one step: prefill and decode together."},
+      {"engine.prefill_chunk_tokens",
+       IntKind{+[](Config& c) -> int64_t& { return c.engine.prefill_chunk_tokens; }, 1, 65536},
+       "Most prompt tokens of one request in one step."},
+      {"engine.running_max", IntKind{+[](Config& c) -> int64_t& { return c.engine.running_max; }, 1, 4096},
+       "Most requests that hold KV memory at once."},
+      {"engine.queue_max", IntKind{+[](Config& c) -> int64_t& { return c.engine.queue_max; }, 1, 1'000'000},
+       "Most waiting requests; further ones get RESOURCE_EXHAUSTED."},
+      {"engine.kv_budget", BytesKind{+[](Config& c) -> int64_t& { return c.engine.kv_budget; }, kMiB, 64 * kTiB},
+       "Memory for attention KV and recurrent states."},
+
+      {"limits.request_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.limits.request_timeout; }, milliseconds(1), hours(24)},
+       "Longest life of a request, queue included; an earlier deadline of the caller wins."},
+      {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, kGiB},
+       "Largest text, chat or other string input of one request, all strings together."},
+      {"limits.stop_strings_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_strings_max; }, 0, 1024},
+       "Most stop strings of one request."},
+      {"limits.stop_string_bytes_max",
+       BytesKind{+[](Config& c) -> int64_t& { return c.limits.stop_string_bytes_max; }, 1, 64 * kKiB},
+       "Longest stop string."},
+      {"limits.stop_token_ids_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_token_ids_max; }, 0, 65536},
+       "Most stop token ids of one request."},
+      {"limits.logit_bias_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.logit_bias_max; }, 0, 1'000'000},
+       "Most logit_bias entries of one request."},
+      {"limits.allowed_token_ids_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.allowed_token_ids_max; }, 0, 1'000'000},
+       "Most allowed_token_ids of one request."},
+      {"limits.logprobs_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.logprobs_max; }, 0, 1000},
+       "Most alternatives beside the chosen token, for logprobs and prompt_logprobs."},
+      {"limits.prompt_logprob_entries_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.prompt_logprob_entries_max; }, 0, 1'000'000},
+       "Most prompt_logprobs entries, prompt tokens x (1 + alternatives): keeps the one message below 4 MiB."},
+      {"limits.chat_messages_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.chat_messages_max; }, 1, 1'000'000},
+       "Most messages and message parts of one chat."},
+      {"limits.checkpoint_hints_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.checkpoint_hints_max; }, 0, 65536},
+       "Most checkpoint_hints of one request."},
+      {"limits.salt_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.salt_bytes_max; }, 0, 64 * kKiB},
+       "Longest cache salt."},
+      {"limits.priority_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.priority_max; }, 0, 1'000'000},
+       "Highest scheduling priority a request may ask for; the lowest is its negative."},
+      {"limits.stream_buffer", BytesKind{+[](Config& c) -> int64_t& { return c.limits.stream_buffer; }, kKiB, kGiB},
+       "Output kept for one reader that lags; its request pauses beyond that."},
+      {"limits.slow_reader_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.limits.slow_reader_timeout; }, milliseconds(100), hours(24)},
+       "A reader that stays behind so long is cut off."},
+
+      {"drain.timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.drain.timeout; }, milliseconds(0), hours(24)},
+       "After SIGTERM, running requests may go on so long before they end with UNAVAILABLE."},
+      {"health.stall_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.health.stall_timeout; }, milliseconds(100), hours(24)},
+       "/livez fails when work exists and no step has ended for so long."},
+      {"metrics.vllm_aliases", BoolKind{+[](Config& c) -> bool& { return c.metrics.vllm_aliases; }},
+       "Also export the vllm:* names that dashboards and autoscalers already read."},
+      {"log.format", ChoiceKind{+[](Config& c) -> std::string& { return c.log.format; }, {"json", "text"}},
+       "Form of the log lines on stderr."},
+      {"log.level",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.log.level; }, {"trace", "debug", "info", "warn", "error"}},
+       "Least severe level that is logged."},
+  };
+  return fields;
+}
+
+const std::vector<Field>& Table() {
+  static const std::vector<Field> table = MakeFields();
+  return table;
+}
+
+Status Wanted(const Field& field, const std::string_view found) {
+  constexpr size_t kShownBytes = 80;
+  return InvalidArgument(
+      fmt::format("{}: wants {}, found '{}'", field.path, DescribeKind(field), found.substr(0, kShownBytes)),
+      std::string(field.path));
+}
+
+// A decimal integer as people write it: no sign but '-', no leading zero.
+bool ParseInt(const std::string_view text, int64_t& value) {
+  const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
+  if (digits.empty() || (digits.size() > 1 && digits[0] == '0') || text == "-0") return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+struct Unit {
+  std::string_view name;
+  int64_t factor;
+};
+constexpr std::array kByteUnits = {Unit{"KiB", kKiB}, Unit{"MiB", kMiB}, Unit{"GiB", kGiB}, Unit{"TiB", kTiB}};
+constexpr std::array kTimeUnits = {Unit{"ms", 1}, Unit{"s", 1000}, Unit{"m", 60'000}, Unit{"h", 3'600'000}};
+
+// "12KiB": an integer and one of `units`, without overflow.
+bool ParseWithUnit(const std::string_view text, const std::span<const Unit> units, int64_t& value) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  int64_t number = 0;
+  if (!ParseInt(text.substr(0, digits), number)) return false;
+  for (const Unit& unit : units) {
+    if (text.substr(digits) != unit.name) continue;
+    if (number > INT64_MAX / unit.factor) return false;
+    value = number * unit.factor;
+    return true;
+  }
+  return false;
+}
+
+std::string PrintWithUnit(const int64_t value, const std::span<const Unit> units, const std::string_view zero) {
+  if (value == 0) return std::string(zero);
+  for (size_t i = units.size(); i-- > 0;) {
+    if (value % units[i].factor == 0) return fmt::format("{}{}", value / units[i].factor, units[i].name);
+  }
+  return fmt::format("{}", value);
+}
+
+std::string PrintBytes(const int64_t bytes) { return PrintWithUnit(bytes, kByteUnits, "0"); }
+std::string PrintDuration(const Duration duration) { return PrintWithUnit(duration.count(), kTimeUnits, "0s"); }
+
+// Double-quoted YAML.
+std::string Quote(const std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+struct Setter {
+  const Field& field;
+  std::string_view text;
+  Config& config;
+
+  Status operator()(const BoolKind& kind) const {
+    if (text != "true" && text != "false") return Wanted(field, text);
+    kind.member(config) = text == "true";
+    return OkStatus();
+  }
+  Status operator()(const IntKind& kind) const {
+    int64_t value = 0;
+    if (!ParseInt(text, value) || value < kind.min || value > kind.max) return Wanted(field, text);
+    kind.member(config) = value;
+    return OkStatus();
+  }
+  Status operator()(const BytesKind& kind) const {
+    int64_t value = 0;
+    if (!ParseInt(text, value) && !ParseWithUnit(text, kByteUnits, value)) return Wanted(field, text);
+    if (value < kind.min || value > kind.max) return Wanted(field, text);
+    kind.member(config) = value;
+    return OkStatus();
+  }
+  Status operator()(const DurationKind& kind) const {
+    int64_t value = 0;
+    if (!ParseWithUnit(text, kTimeUnits, value)) return Wanted(field, text);
+    if (Duration(value) < kind.min || Duration(value) > kind.max) return Wanted(field, text);
+    kind.member(config) = Duration(value);
+    return OkStatus();
+  }
+  Status operator()(const ChoiceKind& kind) const {
+    if (std::ranges::find(kind.choices, text) == kind.choices.end()) return Wanted(field, text);
+    kind.member(config) = text;
+    return OkStatus();
+  }
+  Status operator()(const StringKind& kind) const {
+    const bool has_control = std::ranges::any_of(text, [](const unsigned char c) { return c < 0x20 || c == 0x7f; });
+    if (text.size() > kind.bytes_max || has_control) return Wanted(field, text);
+    kind.member(config) = text;
+    return OkStatus();
+  }
+  Status operator()(const AddressKind& kind) const {
+    if (!(kind.may_be_off && text == "off") && !ParseAddress(text).ok()) return Wanted(field, text);
+    kind.member(config) = text;
+    return OkStatus();
+  }
+  Status operator()(const TokensKind& kind) const {
+    std::vector<ApiToken> tokens;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const std::string_view entry = text.substr(begin, end - begin);
+      const size_t colon = entry.rfind(':');
+      if (colon == std::string_view::npos) return Wanted(field, "an entry without ':'");
+      StatusOr<ApiToken> token = MakeToken(entry.substr(0, colon), entry.substr(colon + 1));
+      if (!token.ok()) return token.status();
+      tokens.push_back(*std::move(token));
+      begin = end + 1;
+    }
+    kind.member(config) = std::move(tokens);
+    return OkStatus();
+  }
+};
+
+struct Printer {
+  Config& config;
+  bool mask_secrets;
+
+  std::string operator()(const BoolKind& kind) const { return kind.member(config) ? "true" : "false"; }
+  std::string operator()(const IntKind& kind) const { return fmt::format("{}", kind.member(config)); }
+  std::string operator()(const BytesKind& kind) const { return PrintBytes(kind.member(config)); }
+  std::string operator()(const DurationKind& kind) const { return PrintDuration(kind.member(config)); }
+  std::string operator()(const ChoiceKind& kind) const { return kind.member(config); }
+  std::string operator()(const StringKind& kind) const { return Quote(kind.member(config)); }
+  std::string operator()(const AddressKind& kind) const { return Quote(kind.member(config)); }
+  std::string operator()(const TokensKind& kind) const {
+    std::string out = "[";
+    for (const ApiToken& token : kind.member(config)) {
+      if (out.size() > 1) out += ", ";
+      out += fmt::format("{{tenant: {}, sha256: {}}}", Quote(token.tenant),
+                         Quote(mask_secrets ? std::string_view("(hidden)") : std::string_view(token.sha256)));
+    }
+    return out + "]";
+  }
+};
+
+struct Describer {
+  std::string operator()(const BoolKind&) const { return "true or false"; }
+  std::string operator()(const IntKind& kind) const {
+    if (kind.min == kind.max) return fmt::format("the integer {}", kind.min);
+    return fmt::format("an integer, {} to {}", kind.min, kind.max);
+  }
+  std::string operator()(const BytesKind& kind) const {
+    return fmt::format("a size such as 64KiB, {} to {}", PrintBytes(kind.min), PrintBytes(kind.max));
+  }
+  std::string operator()(const DurationKind& kind) const {
+    return fmt::format("a duration such as 500ms, 30s or 10m, {} to {}", PrintDuration(kind.min),
+                       PrintDuration(kind.max));
+  }
+  std::string operator()(const ChoiceKind& kind) const {
+    return fmt::format("one of {}", fmt::join(kind.choices, ", "));
+  }
+  std::string operator()(const StringKind& kind) const {
+    return fmt::format("text without control characters, at most {} bytes", kind.bytes_max);
+  }
+  std::string operator()(const AddressKind& kind) const {
+    return kind.may_be_off ? "an address HOST:PORT, or off" : "an address HOST:PORT";
+  }
+  std::string operator()(const TokensKind&) const { return "a list of {tenant, sha256}"; }
+};
+
+size_t EditDistance(const std::string_view a, const std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const Field> Fields() { return Table(); }
+
+const Field* FindField(const std::string_view path) {
+  const auto found = std::ranges::find(Table(), path, &Field::path);
+  return found == Table().end() ? nullptr : &*found;
+}
+
+std::string Nearest(const std::string_view word, const std::span<const std::string_view> candidates) {
+  constexpr size_t kWordBytesMax = 128;
+  if (word.size() > kWordBytesMax) return {};
+  std::string_view best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return std::string(best);
+}
+
+std::string NearestPath(const std::string_view path) {
+  std::vector<std::string_view> paths;
+  for (const Field& field : Table()) paths.push_back(field.path);
+  return Nearest(path, paths);
+}
+
+StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_view sha256) {
+  const auto is_name = [](const char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  };
+  const auto is_hex = [](const char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (tenant.empty() || tenant.size() > 64 || !std::ranges::all_of(tenant, is_name)) {
+    return InvalidArgument("auth.tokens: tenant wants 1 to 64 letters, digits, '-', '_' or '.'", "auth.tokens");
+  }
+  if (sha256.size() != 64 || !std::ranges::all_of(sha256, is_hex)) {
+    return InvalidArgument(
+        "auth.tokens: sha256 wants 64 lower-case hex digits: the hash of the token, never the token "
+        "(printf %s TOKEN | sha256sum)",
+        "auth.tokens");
+  }
+  return ApiToken{.tenant = std::string(tenant), .sha256 = std::string(sha256)};
+}
+
+Status SetFromText(const Field& field, const std::string_view text, Config& config) {
+  return std::visit(Setter{field, text, config}, field.kind);
+}
+
+std::string PrintValue(const Field& field, const Config& config, const bool mask_secrets) {
+  Config copy = config;  // The accessors of the table want a mutable one.
+  return std::visit(Printer{copy, mask_secrets}, field.kind);
+}
+
+std::string DescribeKind(const Field& field) { return std::visit(Describer{}, field.kind); }
+
+StatusOr<HostPort> ParseAddress(const std::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return InvalidArgument("an address is HOST:PORT");
+  std::string_view host = address.substr(0, colon);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const bool has_colon = host.find(':') != std::string_view::npos;
+  const bool plain = std::ranges::all_of(
+      host, [](const unsigned char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '[' && c != ']'; });
+  if (bracketed != has_colon || !plain || host.size() > 253) return InvalidArgument("an address is HOST:PORT");
+  int64_t port = 0;
+  if (!ParseInt(address.substr(colon + 1), port) || port < 0 || port > 65535) {
+    return InvalidArgument("a port is 0 to 65535");
+  }
+  return HostPort{.host = std::string(host), .port = static_cast<int>(port)};
+}
+
+bool IsLoopback(const std::string_view address) {
+  const StatusOr<HostPort> parsed = ParseAddress(address);
+  if (!parsed.ok()) return false;
+  const std::string& host = parsed->host;
+  if (host == "localhost" || host == "::1") return true;
+  // 127.0.0.0/8, written as four numbers: "127.evil.example" is a name.
+  return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos &&
+         std::ranges::count(host, '.') == 3;
+}
+
+Status ValidateTogether(const Config& config) {
+  if (config.tls.certificate.empty() != config.tls.key.empty()) {
+    return InvalidArgument("tls.certificate and tls.key: give both or none", "tls.key");
+  }
+  if (!config.tls.client_ca.empty() && config.tls.certificate.empty()) {
+    return InvalidArgument("tls.client_ca: needs tls.certificate and tls.key", "tls.client_ca");
+  }
+  const bool guarded = !config.tls.certificate.empty() || !config.auth.tokens.empty();
+  if (!IsLoopback(config.server.listen) && !guarded && !config.server.allow_insecure) {
+    return InvalidArgument(
+        fmt::format("server.listen: '{}' can be reached from other machines: configure tls.* or auth.tokens, or set "
+                    "server.allow_insecure: true",
+                    config.server.listen),
+        "server.listen");
+  }
+  if (config.engine.prefill_chunk_tokens > config.engine.batch_tokens) {
+    return InvalidArgument(fmt::format("engine.prefill_chunk_tokens: {} exceeds engine.batch_tokens {}",
+                                       config.engine.prefill_chunk_tokens, config.engine.batch_tokens),
+                           "engine.prefill_chunk_tokens");
+  }
+  if (config.engine.running_max > config.engine.batch_tokens) {
+    return InvalidArgument(fmt::format("engine.running_max: {} exceeds engine.batch_tokens {}: a step must hold one "
+                                       "token of every running request",
+                                       config.engine.running_max, config.engine.batch_tokens),
+                           "engine.running_max");
+  }
+  std::set<std::string_view> hashes;
+  for (const ApiToken& token : config.auth.tokens) {
+    if (!hashes.insert(token.sha256).second) {
+      return InvalidArgument(fmt::format("auth.tokens: tenant '{}' repeats the token of another entry", token.tenant),
+                             "auth.tokens");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace invar::config
