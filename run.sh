@@ -6,6 +6,7 @@
 #   ./run.sh --model DIR         another model folder
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)
+export CCACHE_BASEDIR=$root  # The image build compiles the same files in another folder.
 bin=$root/build/release/bin
 model=$root/assets/tiny-hybrid
 prompt=
