@@ -1,0 +1,87 @@
+// Reads the whole tree and checks the rules of the house on it; beside each, a planted offence that the rule must see.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/tidy/rules.h"
+
+namespace invar::tidy {
+namespace {
+
+const std::vector<SourceFile>& Tree() {
+  static const std::vector<SourceFile> tree = ReadTree(INVAR_SOURCE_DIR);
+  return tree;
+}
+
+template <typename Rule>
+void ExpectKept(const Rule& rule) {
+  ASSERT_GT(Tree().size(), 100u) << "the tree was not found";
+  for (const SourceFile& file : Tree()) {
+    for (const std::string& offence : rule(file)) ADD_FAILURE() << offence;
+  }
+}
+
+TEST(Arrows, PointDownwards) { ExpectKept(CheckArrows); }
+TEST(Arrows, SeeAnUpwardInclude) {
+  EXPECT_EQ(CheckArrows({"kernels/a.cc", "#include \"engine/engine.h\"\n"}).size(), 1u);
+  EXPECT_EQ(CheckArrows({"models/a.h", "#include \"cache/lease.h\"\n"}).size(), 1u);
+  EXPECT_EQ(CheckArrows({"cache/a.h", "#include \"models/model.h\"\n"}).size(), 1u);
+  EXPECT_EQ(CheckArrows({"server/a.cc", "#include \"tools/invar/command.h\"\n"}).size(), 1u);
+  EXPECT_TRUE(CheckArrows({"engine/a.cc", "#include \"cache/lease.h\"\n#include <vector>\n"}).empty());
+}
+
+TEST(Faces, HideTheInside) { ExpectKept(CheckFaces); }
+TEST(Faces, SeeAnIncludeOfAnothersInside) {
+  EXPECT_EQ(CheckFaces({"engine/a.cc", "#include \"kernels/cpu/isa.h\"\n"}).size(), 1u);
+  EXPECT_TRUE(CheckFaces({"engine/a.cc", "#include \"engine/sample/sampler.h\"\n"}).empty());
+  EXPECT_TRUE(CheckFaces({"tests/kernels/a_test.cc", "#include \"kernels/cpu/isa.h\"\n"}).empty());
+}
+
+TEST(Rpc, StaysInServerAndTools) { ExpectKept(CheckRpcStaysOutside); }
+TEST(Rpc, IsSeenInTheEngine) {
+  EXPECT_EQ(CheckRpcStaysOutside({"engine/a.h", "#include <grpcpp/grpcpp.h>\n"}).size(), 1u);
+  EXPECT_EQ(CheckRpcStaysOutside({"engine/a.h", "#include \"invar/v1/generation.pb.h\"\n"}).size(), 1u);
+}
+
+TEST(Heads, SayWhatTheFileIs) { ExpectKept(CheckHead); }
+TEST(Heads, AreMissedWhereThereIsNone) {
+  EXPECT_EQ(CheckHead({"base/a.h", "#pragma once\n"}).size(), 2u) << "no comment; and the guard is the first line";
+  EXPECT_EQ(CheckHead({"base/a.cc", "int a;\n"}).size(), 1u);
+  EXPECT_TRUE(CheckHead({"base/a.h", "// What.\n#pragma once\n"}).empty());
+}
+
+TEST(Length, OneIdeaAFile) { ExpectKept(CheckLength); }
+TEST(Length, SeesAnEndlessFile) {
+  EXPECT_EQ(CheckLength({"base/a.cc", std::string(2000, '\n')}).size(), 1u);
+  EXPECT_TRUE(CheckLength({"docs/a.md", std::string(2000, '\n')}).empty());
+}
+
+TEST(Paths, NameNobodysMachine) { ExpectKept(CheckNoMachinePaths); }
+TEST(Paths, SeeAnAbsolutePath) {
+  EXPECT_EQ(CheckNoMachinePaths({"docs/a.md", fmt::format("look in {}x\n",
+                                                          "/ho"
+                                                          "me/")})
+                .size(),
+            1u);
+  EXPECT_TRUE(CheckNoMachinePaths({"docs/a.md", fmt::format("look in my.site{}x\n",
+                                                            "/ho"
+                                                            "me/")})
+                  .empty());
+}
+
+TEST(DeadFiles, EverySourceIsBuilt) {
+  std::vector<SourceFile> lists;
+  for (const SourceFile& file : Tree()) {
+    if (file.path.ends_with("CMakeLists.txt")) lists.push_back(file);
+  }
+  ExpectKept([&](const SourceFile& file) { return CheckIsBuilt(file, lists); });
+}
+TEST(DeadFiles, AreSeen) {
+  const std::vector<SourceFile> lists = {{"engine/CMakeLists.txt", "SOURCES ground.cc sample/sampler.cc"}};
+  EXPECT_EQ(CheckIsBuilt({"engine/round.cc", ""}, lists).size(), 1u);
+  EXPECT_TRUE(CheckIsBuilt({"engine/ground.cc", ""}, lists).empty());
+  EXPECT_TRUE(CheckIsBuilt({"engine/sample/sampler.cc", ""}, lists).empty());
+  EXPECT_EQ(CheckIsBuilt({"models/ground.cc", ""}, lists).size(), 1u);
+}
+
+}  // namespace
+}  // namespace invar::tidy

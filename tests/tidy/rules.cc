@@ -1,0 +1,193 @@
+// The rules read lines, not a syntax tree: an include is a line that begins with #include, which is all C++ allows here
+// anyway.
+#include "tests/tidy/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace invar::tidy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What each layer may include. Folders that are no key (tools, bench, tests) may include everything.
+const std::map<std::string, std::set<std::string>, std::less<>>& AllowedIncludes() {
+  static const std::map<std::string, std::set<std::string>, std::less<>> allowed = {
+      {"base", {"base"}},
+      {"config", {"config", "base"}},
+      {"kernels", {"kernels", "config", "base"}},
+      {"models", {"models", "kernels", "config", "base"}},
+      {"cache", {"cache", "kernels", "config", "base"}},
+      {"engine", {"engine", "models", "cache", "kernels", "config", "base"}},
+      {"server", {"server", "engine", "models", "cache", "kernels", "config", "base"}},
+  };
+  return allowed;
+}
+
+constexpr std::array<std::string_view, 10> kFolders = {"base",   "config", "kernels", "models", "cache",
+                                                       "engine", "server", "tools",   "bench",  "tests"};
+// Kernels may be longer than other code, but nothing needs more than this.
+constexpr int kLinesMax = 1200;
+
+std::string TopFolder(const std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+struct Include {
+  int line = 0;
+  std::string path;
+  bool quoted = false;
+};
+
+template <typename Visit>
+void ForEachLine(const std::string& text, const Visit& visit) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) visit(number, line);
+}
+
+std::vector<Include> IncludesOf(const SourceFile& file) {
+  std::vector<Include> out;
+  ForEachLine(file.text, [&](const int number, const std::string& line) {
+    if (!line.starts_with("#include ")) return;
+    const char close = line.size() > 9 && line[9] == '"' ? '"' : '>';
+    const size_t end = line.find(close, 10);
+    if (end != std::string::npos) out.push_back({number, line.substr(10, end - 10), close == '"'});
+  });
+  return out;
+}
+
+bool IsOurs(const Include& include) {
+  return include.quoted && std::find(kFolders.begin(), kFolders.end(), TopFolder(include.path)) != kFolders.end();
+}
+
+}  // namespace
+
+bool IsCpp(const std::string_view path) {
+  return path.ends_with(".h") || path.ends_with(".cc") || path.ends_with(".cu");
+}
+
+Offences CheckArrows(const SourceFile& file) {
+  const auto rule = AllowedIncludes().find(TopFolder(file.path));
+  if (rule == AllowedIncludes().end()) return {};
+  Offences out;
+  for (const Include& include : IncludesOf(file)) {
+    if (!IsOurs(include) || rule->second.count(TopFolder(include.path)) > 0) continue;
+    out.push_back(fmt::format("{}:{}: {} must not include {}", file.path, include.line, rule->first, include.path));
+  }
+  return out;
+}
+
+Offences CheckFaces(const SourceFile& file) {
+  const std::string folder = TopFolder(file.path);
+  if (AllowedIncludes().count(folder) == 0) return {};
+  Offences out;
+  for (const Include& include : IncludesOf(file)) {
+    const bool is_inside = std::count(include.path.begin(), include.path.end(), '/') > 1;
+    if (!IsOurs(include) || TopFolder(include.path) == folder || !is_inside) continue;
+    out.push_back(
+        fmt::format("{}:{}: {} is the inside of {}", file.path, include.line, include.path, TopFolder(include.path)));
+  }
+  return out;
+}
+
+Offences CheckRpcStaysOutside(const SourceFile& file) {
+  const std::string folder = TopFolder(file.path);
+  if (folder == "server" || AllowedIncludes().count(folder) == 0) return {};
+  Offences out;
+  for (const Include& include : IncludesOf(file)) {
+    for (const std::string_view prefix : {"grpc", "google/protobuf", "google/rpc", "invar/v1"}) {
+      if (!include.path.starts_with(prefix)) continue;
+      out.push_back(fmt::format("{}:{}: only server and tools know {}", file.path, include.line, include.path));
+    }
+  }
+  return out;
+}
+
+Offences CheckHead(const SourceFile& file) {
+  if (!IsCpp(file.path)) return {};
+  Offences out;
+  if (!file.text.starts_with("// ")) {
+    out.push_back(fmt::format("{}:1: begins without a comment that says what the file is", file.path));
+  }
+  if (file.path.ends_with(".h") && file.text.find("\n#pragma once\n") == std::string::npos &&
+      !file.path.ends_with("_inl.h")) {
+    out.push_back(fmt::format("{}:1: a header without #pragma once", file.path));
+  }
+  return out;
+}
+
+Offences CheckLength(const SourceFile& file) {
+  if (!IsCpp(file.path)) return {};
+  const auto lines = std::count(file.text.begin(), file.text.end(), '\n');
+  if (lines <= kLinesMax) return {};
+  return {fmt::format("{}:{}: longer than {} lines; which two ideas are in it?", file.path, lines, kLinesMax)};
+}
+
+Offences CheckNoMachinePaths(const SourceFile& file) {
+  // Written in two pieces, so that this file keeps its own rule.
+  static const std::array<std::string, 3> kForbidden = {std::string("/wo") + "rk/", std::string("../sha") + "red",
+                                                        std::string("/ho") + "me/"};
+  Offences out;
+  ForEachLine(file.text, [&](const int number, const std::string& line) {
+    for (const std::string& forbidden : kForbidden) {
+      const size_t at = line.find(forbidden);
+      // A relative path or an address may end in such a word: only a path from the root is meant.
+      if (at == std::string::npos || (at > 0 && (std::isalnum(static_cast<unsigned char>(line[at - 1])) != 0 ||
+                                                 std::string_view("._-}$").find(line[at - 1]) != std::string::npos))) {
+        continue;
+      }
+      out.push_back(fmt::format("{}:{}: names a path of one machine: {}", file.path, number, forbidden));
+    }
+  });
+  return out;
+}
+
+Offences CheckIsBuilt(const SourceFile& file, const std::vector<SourceFile>& lists) {
+  if (!file.path.ends_with(".cc") && !file.path.ends_with(".cu")) return {};
+  for (const SourceFile& list : lists) {
+    const std::string folder = list.path.substr(0, list.path.size() - std::string_view("CMakeLists.txt").size());
+    if (!file.path.starts_with(folder)) continue;
+    const std::string listed = file.path.substr(folder.size());
+    const std::string stem = listed.substr(0, listed.rfind('.'));
+    // Whole words: `round.cc` in a list must not vouch for `ground.cc`. A list may loop over stems.
+    for (const std::string& name : {listed, stem}) {
+      for (size_t at = list.text.find(name); at != std::string::npos; at = list.text.find(name, at + 1)) {
+        const auto is_name = [](const char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+        const bool begins = at == 0 || !is_name(list.text[at - 1]);
+        const size_t end = at + name.size();
+        if (begins && (end == list.text.size() || !is_name(list.text[end]))) return {};
+      }
+    }
+  }
+  return {fmt::format("{}:1: no CMakeLists.txt names this file", file.path)};
+}
+
+std::vector<SourceFile> ReadTree(const fs::path& root) {
+  static const std::set<std::string> kTextEndings = {".h",  ".cc",   ".cu", ".txt",   ".cmake", ".md",     ".yaml",
+                                                     ".py", ".json", ".sh", ".proto", ".jinja", ".service"};
+  std::vector<SourceFile> out;
+  for (auto entry = fs::recursive_directory_iterator(root); entry != fs::recursive_directory_iterator(); ++entry) {
+    const std::string name = entry->path().filename();
+    if (entry->is_directory()) {
+      const bool hidden = name.starts_with(".") && name != ".ci";
+      if (hidden || name == "build" || name == "__pycache__") entry.disable_recursion_pending();
+      continue;
+    }
+    // Scripts have no ending; large files are data.
+    const bool is_text = kTextEndings.count(entry->path().extension()) > 0 || !entry->path().has_extension();
+    if (!entry->is_regular_file() || !is_text || entry->file_size() > (size_t{1} << 20)) continue;
+    std::ifstream file(entry->path(), std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    out.push_back({fs::relative(entry->path(), root).generic_string(), text.str()});
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  return out;
+}
+
+}  // namespace invar::tidy
