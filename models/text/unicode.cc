@@ -29,6 +29,19 @@ constexpr Range kNewMarks[] = {{0x897, 0x897},     {0x10D69, 0x10D6D}, {0x10EFC,
                                {0x1E5EE, 0x1E5EF}};
 constexpr Range kNewNumbers[] = {{0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x16130, 0x16139},
                                  {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5F1, 0x1E5FA}};
+// Marks that came after Unicode 9, which is what the reference's NFC knows: it neither reorders them nor composes
+// across them, and neither may we, or ids would differ. (kNewMarks are later still.)
+constexpr Range kMarksUnknownToNfc[] = {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+                                        {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+                                        {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+                                        {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+                                        {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+                                        {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+                                        {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+                                        {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
+                                        {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
+// The one canonical composition added since: DIVES AKURU VOWEL SIGN O.
+constexpr int32_t kCompositionUnknownToNfc = 0x11938;
 // Symbols that count as alphabetic (circled and squared letters), hence as \w.
 constexpr Range kAlphabeticSymbols[] = {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
 
@@ -77,6 +90,10 @@ bool IsAscii(const std::string_view text) {
 
 // Canonical decomposition of `code_point`, appended.
 void Decompose(const int32_t code_point, std::vector<int32_t>& out) {
+  if (code_point == kCompositionUnknownToNfc) {
+    out.push_back(code_point);
+    return;
+  }
   utf8proc_int32_t buffer[8];  // The longest canonical decomposition has 4 characters.
   int boundary = 0;
   const utf8proc_ssize_t n = utf8proc_decompose_char(
@@ -85,7 +102,11 @@ void Decompose(const int32_t code_point, std::vector<int32_t>& out) {
   out.insert(out.end(), buffer, buffer + n);
 }
 
-int CombiningClass(const int32_t c) { return utf8proc_get_property(c)->combining_class; }
+int CombiningClass(const int32_t c) {
+  const int combining_class = utf8proc_get_property(c)->combining_class;
+  if (combining_class == 0 || InRanges(kMarksUnknownToNfc, c) || InRanges(kNewMarks, c)) return 0;
+  return combining_class;
+}
 
 // Canonical ordering. utf8proc's own is quadratic in runs of marks, which a hostile text can make a megabyte long.
 void OrderMarks(std::vector<int32_t>& chars) {
@@ -102,14 +123,38 @@ void OrderMarks(std::vector<int32_t>& chars) {
   }
 }
 
-// Composes the decomposed, ordered `chars` and appends them to `out`.
+// The character that `first` and `second` compose to, or 0.
+int32_t Composition(const int32_t first, const int32_t second) {
+  utf8proc_int32_t pair[2] = {first, second};
+  const utf8proc_ssize_t n =
+      utf8proc_normalize_utf32(pair, 2, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  return n == 1 && pair[0] != kCompositionUnknownToNfc ? pair[0] : 0;
+}
+
+// Canonical composition of the decomposed `chars`, appended to `out` as UTF-8 (Unicode standard, section 3.11, D117).
 void ComposeInto(std::vector<int32_t>& chars, std::string& out) {
-  if (chars.empty()) return;
   OrderMarks(chars);
-  const utf8proc_ssize_t n = utf8proc_normalize_utf32(
-      chars.data(), chars.size(), static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  Check(n >= 0, "composition of valid characters succeeds", n);
-  for (utf8proc_ssize_t i = 0; i < n; ++i) AppendUtf8(chars[i], out);
+  std::vector<int32_t> composed;
+  size_t starter = 0;        // Index in `composed` of the last character of class 0,
+  bool has_starter = false;  // where there is one.
+  int last_class = 0;        // Of the last character kept after it.
+  for (const int32_t c : chars) {
+    const int combining_class = CombiningClass(c);
+    const bool adjacent = has_starter && starter + 1 == composed.size();
+    if (has_starter && (adjacent || (last_class != 0 && last_class < combining_class))) {
+      if (const int32_t whole = Composition(composed[starter], c); whole != 0) {
+        composed[starter] = whole;
+        continue;
+      }
+    }
+    if (combining_class == 0) {
+      starter = composed.size();
+      has_starter = true;
+    }
+    last_class = combining_class;
+    composed.push_back(c);
+  }
+  for (const int32_t c : composed) AppendUtf8(c, out);
   chars.clear();
 }
 
