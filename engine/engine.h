@@ -20,13 +20,15 @@
 namespace invar::engine {
 
 struct EngineOptions {
-  int32_t max_batch_tokens = 512;  // Token budget of one step.
+  int32_t max_batch_tokens = 512;  // Token budget of one step; at most what the model was loaded for.
+  int32_t max_logits_rows = 64;    // Rows of logits in one step; at most what the model was loaded for.
   int32_t max_running = 64;        // Sequences that hold memory at once.
   int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
   int64_t kv_budget_bytes = int64_t{1} << 30;
   int32_t prefill_chunk_tokens = 512;                         // Most prompt tokens of one sequence in one step.
   TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
   bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
+  bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.
 };
 
 class Engine {
@@ -60,6 +62,9 @@ class Engine {
 
   EngineStats Stats() const;  // A copy of the last published snapshot.
   const models::ModelSpec& spec() const;
+  // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
+  // whichever is smaller. Callers without a max_tokens of their own use this less the prompt.
+  int32_t max_request_tokens() const;
   // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.
   void CheckIntegrity() const;
 

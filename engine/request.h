@@ -15,7 +15,7 @@
 
 namespace invar::engine {
 
-// All numbers resolved: request over model default. Validated by ValidateRequest.
+// All numbers resolved: request over model default. Engine::Submit checks them (engine/validate.h has the ranges).
 struct SamplingParams {
   float temperature = 1.0F;         // 0: greedy.
   float top_p = 1.0F;               // (0, 1]
@@ -25,13 +25,14 @@ struct SamplingParams {
   float presence_penalty = 0.0F;    // Over output.
   float frequency_penalty = 0.0F;   // Over output.
   uint64_t seed = 0;
+  uint32_t output_index = 0;               // Which of n outputs of one prompt: separates their noise.
   std::map<int32_t, float> logit_bias;     // Ordered: iteration reaches the output.
   std::vector<TokenId> allowed_token_ids;  // Empty: all.
 };
 
 struct StoppingParams {
-  int32_t max_tokens = 0;  // >= 1
-  int32_t min_tokens = 0;  // No stop of any kind before so many tokens.
+  int32_t max_tokens = 0;  // 0: the prompt is run (and scored where asked for), nothing is generated.
+  int32_t min_tokens = 0;  // The first so many tokens neither are stop tokens nor count as text of a stop string.
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;  // The model's eos list included unless ignored.
   bool include_stop = false;            // Keep the matched stop string in the text.
@@ -93,12 +94,12 @@ struct FinishedEvent {
   int32_t completion_tokens = 0;
   int32_t preemptions = 0;
   PrefixReuse reuse;
-  int64_t kv_bytes = 0;  // Full KV of the sequence at the end.
-  std::vector<TokenLogprob> prompt_logprobs;
+  int64_t kv_bytes = 0;                       // Full KV of the sequence at the end.
+  std::vector<TokenLogprob> prompt_logprobs;  // Of prompt tokens 1 and on: nothing comes before the first.
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {
-  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), INTERNAL.
+  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), ABORTED (reader stalled), INTERNAL.
 };
 using TokenEvent = std::variant<StartedEvent, DeltaEvent, FinishedEvent, FailedEvent>;
 

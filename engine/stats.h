@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace invar::engine {
 
-// Counters only grow. submitted = finished + cancelled + expired + failed + running + waiting at any snapshot.
+// Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
+// any snapshot.
 struct EngineStats {
   int64_t submitted = 0, finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0;
   int64_t running = 0, waiting = 0, paused = 0;

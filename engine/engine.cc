@@ -1,0 +1,427 @@
+// The step loop. RunOneStep reads: take the mail, end what must end, plan, move memory, forward, sample, publish.
+// Everything below runs on the engine thread, so nothing but the inbox has a lock.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "cache/pages/page_pool.h"
+#include "cache/states/slot_pool.h"
+#include "engine/bind_model.h"
+#include "engine/inbox.h"
+#include "engine/runner.h"
+#include "engine/sample/logprobs.h"
+#include "engine/sample/sampler.h"
+#include "engine/schedule/fair_queue.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/sequence.h"
+#include "engine/validate.h"
+
+namespace invar::engine {
+namespace {
+
+// A reader that is behind for so long gives its memory up to waiting requests: above the jitter of a network, so that
+// short stalls do not cost a recomputation, and far below the limit at which it is cut.
+constexpr TimeNs kPauseGraceNs = 1'000'000'000;
+
+cache::FreedMemory FreedMemoryOf(const EngineOptions& options) {
+  return options.poison_freed_memory ? cache::FreedMemory::kPoison : cache::FreedMemory::kKeep;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(const EngineOptions& options_in, std::unique_ptr<models::Model> model,
+       const models::Tokenizer* const tokenizer_in, const Clock& clock_in, const MemoryPlan& plan)
+      : options(options_in),
+        clock(clock_in),
+        tokenizer(tokenizer_in),
+        shape(ShapeOf(model->spec())),
+        page_pool(plan.pages, shape.page_bytes, FreedMemoryOf(options_in)),
+        slot_pool(plan.slots, shape.state_bytes, FreedMemoryOf(options_in)),
+        runner(std::move(model), page_pool, slot_pool),
+        inbox(options_in.max_queued) {
+    const models::ModelSpec& spec = runner.model().spec();
+    const int32_t ids =
+        tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
+    request_limits = {.usable_ids = ids,
+                      .max_sequence_tokens = spec.max_sequence_tokens,
+                      .page_tokens = shape.page_tokens,
+                      .pages = plan.pages,
+                      .has_text = tokenizer != nullptr};
+    scheduler_limits = {.max_batch_tokens = options.max_batch_tokens,
+                        .max_logits_rows = options.max_logits_rows,
+                        .prefill_chunk_tokens = options.prefill_chunk_tokens,
+                        .max_running = options.max_running,
+                        .page_tokens = shape.page_tokens};
+    PublishStats();
+  }
+
+  bool RunOneStep();
+  void ThreadMain();
+  TimeNs NextWake() const;
+
+  // --- The phases of a step ---
+  void TakeSubmissions(std::vector<Submission> submissions);
+  void EndWhatMustEnd(const Mail& mail);
+  const Snapshot& TakeSnapshot();
+  void MoveMemory(const Step& step);
+  void RunSpans(const Step& step);
+  void PublishStats();
+
+  // --- One sequence ---
+  void Consume(Sequence& sequence, const SpanResult& result);
+  bool ScorePrompt(Sequence& sequence, const SpanResult& result);
+  void SampleNext(Sequence& sequence, std::span<const float> logits);
+  void FinishSequence(Sequence& sequence);
+  void FailSequence(Sequence& sequence, Status status, int64_t& counter);
+  Sequence& Find(SequenceId id);
+  int32_t TenantIndex(const std::string& tenant);
+  int64_t KvBytes(const Sequence& sequence) const;
+  void CheckIntegrity() const;
+
+  // Set at construction.
+  const EngineOptions options;
+  const Clock& clock;
+  const models::Tokenizer* const tokenizer;
+  const cache::StateShape shape;
+  RequestLimits request_limits;
+  SchedulerLimits scheduler_limits;
+
+  // Engine thread only. The pools stand before what holds their pages and slots.
+  cache::PagePool page_pool;
+  cache::SlotPool slot_pool;
+  Runner runner;
+  std::map<SequenceId, std::unique_ptr<Sequence>> live;  // Ordered by id, which is the order of arrival.
+  TenantShares shares;
+  EngineStats stats;
+  Snapshot snapshot;                 // Kept between steps for its memory.
+  std::vector<std::string> tenants;  // Of the snapshot, by index.
+  std::vector<Sequence*> batch;
+  std::vector<float> scratch;  // Logits being adjusted.
+
+  Inbox inbox;  // Any thread.
+  std::thread thread;
+};
+
+// --- The loop ---
+
+bool Engine::Impl::RunOneStep() {
+  Mail mail = inbox.Take();
+  const bool had_mail = !mail.empty();
+  TakeSubmissions(std::move(mail.submissions));
+  const size_t live_before = live.size();
+  EndWhatMustEnd(mail);
+  const bool ended = live.size() != live_before;
+
+  const Step step = live.empty() ? Step{} : Plan(TakeSnapshot(), scheduler_limits);
+  MoveMemory(step);
+  RunSpans(step);
+  if (!had_mail && !ended && step.empty()) return false;
+
+  PublishStats();
+  if (options.check_integrity_every_step || live.empty()) CheckIntegrity();
+  return true;
+}
+
+void Engine::Impl::ThreadMain() {
+  while (!inbox.stopped()) {
+    if (!RunOneStep()) inbox.Wait(NextWake());
+  }
+}
+
+// Nanoseconds until time alone changes something: a deadline, a stalled reader's grace or limit.
+TimeNs Engine::Impl::NextWake() const {
+  TimeNs next = kNever;
+  const TimeNs now = clock.Now();
+  for (const auto& [id, sequence] : live) {
+    next = std::min(next, sequence->request().deadline);
+    if (!sequence->paused()) continue;
+    const TimeNs since = *sequence->paused_since();
+    if (now < since + kPauseGraceNs) next = std::min(next, since + kPauseGraceNs);
+    next = std::min(next, since + options.stalled_reader_limit);
+  }
+  return next == kNever ? kNever : std::max<TimeNs>(0, next - now);
+}
+
+// --- The phases of a step ---
+
+void Engine::Impl::TakeSubmissions(std::vector<Submission> submissions) {
+  for (Submission& submission : submissions) {
+    ++stats.submitted;
+    shares.Arrive(submission.request.tenant);
+    const int32_t output_limit = OutputLimit(submission.request, request_limits);
+    live.emplace(submission.id,
+                 std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink),
+                                            output_limit, tokenizer, submission.at));
+  }
+}
+
+void Engine::Impl::EndWhatMustEnd(const Mail& mail) {
+  for (const SequenceId id : mail.resumes) {
+    if (const auto found = live.find(id); found != live.end()) found->second->Resume();
+  }
+  for (const SequenceId id : mail.cancels) {
+    const auto found = live.find(id);
+    if (found == live.end()) continue;
+    FailSequence(*found->second, Status(StatusCode::kCancelled, "the request was cancelled"), stats.cancelled);
+  }
+  const TimeNs now = clock.Now();
+  for (auto it = live.begin(); it != live.end();) {
+    Sequence& sequence = *(it++)->second;  // Failing erases it.
+    if (mail.abort) {
+      FailSequence(sequence, Unavailable("the server is shutting down"), stats.failed);
+    } else if (now >= sequence.request().deadline) {
+      FailSequence(sequence, Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"), stats.expired);
+    } else if (sequence.paused() && now - *sequence.paused_since() >= options.stalled_reader_limit) {
+      FailSequence(sequence, Status(StatusCode::kAborted, "the reader of this stream has stalled for too long"),
+                   stats.failed);
+    }
+  }
+}
+
+const Snapshot& Engine::Impl::TakeSnapshot() {
+  snapshot.running.clear();
+  snapshot.waiting.clear();
+  snapshot.tenant_served.clear();
+  tenants.clear();
+  snapshot.free_pages = page_pool.free_count();
+  snapshot.free_slots = slot_pool.free_count();
+  const TimeNs now = clock.Now();
+  for (const auto& [id, sequence] : live) {
+    const SequenceView view{.id = id,
+                            .tenant = TenantIndex(sequence->request().tenant),
+                            .priority = sequence->request().priority,
+                            .arrival = id.value(),
+                            .paused = sequence->paused(),
+                            .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
+                            .computed = sequence->computed(),
+                            .total = static_cast<int32_t>(sequence->tokens().size()),
+                            .logits_from = sequence->logits_from(),
+                            .pages = sequence->pages().size()};
+    (sequence->running() ? snapshot.running : snapshot.waiting).push_back(view);
+  }
+  return snapshot;
+}
+
+// Few tenants have live requests at once, so a search beats a map.
+int32_t Engine::Impl::TenantIndex(const std::string& tenant) {
+  const auto found = std::find(tenants.begin(), tenants.end(), tenant);
+  if (found != tenants.end()) return static_cast<int32_t>(found - tenants.begin());
+  tenants.push_back(tenant);
+  snapshot.tenant_served.push_back(shares.Served(tenant));
+  return static_cast<int32_t>(tenants.size()) - 1;
+}
+
+void Engine::Impl::MoveMemory(const Step& step) {
+  for (const SequenceId id : step.preempt) {
+    Find(id).Preempt();
+    ++stats.preemptions;
+  }
+  for (const SequenceId id : step.admit) {
+    Sequence& sequence = Find(id);
+    std::optional<cache::SlotRef> slot = slot_pool.Take();
+    Check(slot.has_value(), "the plan admits only where a slot is free", id);
+    if (sequence.preemptions() == 0) {
+      stats.prompt_tokens += sequence.prompt_tokens();
+      shares.Charge(sequence.request().tenant, sequence.prompt_tokens());
+    }
+    sequence.Admit(*std::move(slot), clock.Now());
+  }
+  for (const Span& span : step.spans) {
+    const bool grown = Find(span.sequence).pages().GrowTo(shape.PagesFor(span.first + span.length), page_pool);
+    Check(grown, "the plan grows only where pages are free", span.sequence);
+  }
+}
+
+void Engine::Impl::RunSpans(const Step& step) {
+  stats.last_step_tokens = 0;
+  if (step.spans.empty()) return;
+  batch.clear();
+  for (const Span& span : step.spans) batch.push_back(&Find(span.sequence));
+  const std::span<const SpanResult> results = runner.Run(step.spans, batch);
+  for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i], results[i]);
+  ++stats.steps;
+  stats.last_step_ns = clock.Now();
+}
+
+void Engine::Impl::PublishStats() {
+  stats.running = stats.waiting = stats.paused = 0;
+  for (const auto& [id, sequence] : live) {
+    ++(sequence->running() ? stats.running : stats.waiting);
+    stats.paused += sequence->paused() ? 1 : 0;
+  }
+  stats.pages_total = page_pool.count();
+  stats.pages_used = page_pool.count() - page_pool.free_count();
+  stats.slots_total = slot_pool.count();
+  stats.slots_used = slot_pool.count() - slot_pool.free_count();
+  stats.kv_bytes_used = stats.pages_used * shape.page_bytes + stats.slots_used * shape.state_bytes;
+  inbox.Publish(stats);
+}
+
+// --- One sequence ---
+
+Sequence& Engine::Impl::Find(const SequenceId id) {
+  const auto found = live.find(id);
+  Check(found != live.end(), "a planned sequence is alive", id);
+  return *found->second;
+}
+
+int64_t Engine::Impl::KvBytes(const Sequence& sequence) const {
+  return sequence.pages().size() * shape.page_bytes + shape.state_bytes;
+}
+
+void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
+  const int32_t prompt_rows = std::clamp(sequence.prompt_tokens() - result.span.first, 0, result.span.length);
+  stats.prefill_tokens += prompt_rows;
+  stats.last_step_tokens += result.span.length;
+  if (!ScorePrompt(sequence, result)) {
+    FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
+    return;
+  }
+  sequence.Advance(result.span.length);
+  if (sequence.state() != SequenceState::kDecode) return;
+  if (OutputLimit(sequence.request(), request_limits) == 0) return FinishSequence(sequence);
+  const int64_t last = result.logits.rows - 1;
+  SampleNext(sequence, {result.logits.row(last), static_cast<size_t>(result.logits.cols)});
+}
+
+// The rows of a prompt's positions score the token after each. False: not finite.
+bool Engine::Impl::ScorePrompt(Sequence& sequence, const SpanResult& result) {
+  const std::optional<int32_t> alternatives = sequence.request().output.prompt_logprobs;
+  if (!alternatives.has_value()) return true;
+  const int32_t first_row = result.span.first + result.span.length - result.span.logits_rows;
+  for (int32_t r = 0; r < result.span.logits_rows && first_row + r + 1 < sequence.prompt_tokens(); ++r) {
+    if (first_row + r < sequence.logits_from()) continue;
+    std::optional<TokenLogprob> logprob = MakeLogprob({result.logits.row(r), static_cast<size_t>(result.logits.cols)},
+                                                      sequence.tokens()[first_row + r + 1], *alternatives);
+    if (!logprob.has_value()) return false;
+    sequence.AddPromptLogprob(*std::move(logprob));
+  }
+  return true;
+}
+
+void Engine::Impl::SampleNext(Sequence& sequence, const std::span<const float> logits) {
+  const Request& request = sequence.request();
+  const std::optional<TokenId> token =
+      SampleToken({.logits = logits,
+                   .sampling = request.sampling,
+                   .stopping = request.stopping,
+                   .counts = sequence.counts(),
+                   .output_tokens = sequence.output_tokens(),
+                   .position = Position(static_cast<int32_t>(sequence.tokens().size())),
+                   .usable_ids = request_limits.usable_ids},
+                  scratch);
+  std::optional<TokenLogprob> logprob;
+  const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
+  if (token.has_value() && wants_logprob) logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
+  if (!token.has_value() || (wants_logprob && !logprob.has_value())) {
+    FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
+    return;
+  }
+  ++stats.generated_tokens;
+  if (sequence.output_tokens() == 0) ++stats.first_tokens;
+  shares.Charge(request.tenant, 1);
+  if (sequence.Accept(*token, std::move(logprob), clock.Now())) FinishSequence(sequence);
+}
+
+void Engine::Impl::FinishSequence(Sequence& sequence) {
+  sequence.Finish(KvBytes(sequence), clock.Now());
+  ++(sequence.finish_reason() == FinishReason::kStop ? stats.finished_stop : stats.finished_length);
+  shares.Leave(sequence.request().tenant);
+  live.erase(sequence.id());
+}
+
+void Engine::Impl::FailSequence(Sequence& sequence, Status status, int64_t& counter) {
+  sequence.Fail(std::move(status));
+  ++counter;
+  shares.Leave(sequence.request().tenant);
+  live.erase(sequence.id());
+}
+
+void Engine::Impl::CheckIntegrity() const {
+  page_pool.CheckIntegrity();
+  slot_pool.CheckIntegrity();
+  int32_t pages = 0;
+  int32_t slots = 0;
+  for (const auto& [id, sequence] : live) {
+    Check(sequence->state() != SequenceState::kEnded, "an ended sequence is gone", id);
+    Check(sequence->slot().has_value() == sequence->running(), "running sequences hold a slot", id);
+    Check(sequence->running() || sequence->pages().size() == 0, "waiting sequences hold no page", id);
+    Check(sequence->pages().size() >= shape.PagesFor(sequence->computed()), "computed tokens have pages", id);
+    Check(sequence->computed() < static_cast<int32_t>(sequence->tokens().size()), "a live sequence has work left", id);
+    for (const PageId page : sequence->pages().ids()) Check(page_pool.IsTaken(page), "a held page is taken", page);
+    pages += sequence->pages().size();
+    slots += sequence->slot().has_value() ? 1 : 0;
+  }
+  Check(pages == page_pool.count() - page_pool.free_count(), "pages held and taken agree", pages);
+  Check(slots == slot_pool.count() - slot_pool.free_count(), "slots held and taken agree", slots);
+  Check(shares.empty() == live.empty(), "tenants are live as long as their requests");
+  const int64_t ended = stats.finished_stop + stats.finished_length + stats.cancelled + stats.expired + stats.failed;
+  Check(stats.submitted == ended + static_cast<int64_t>(live.size()), "every request is counted once", stats.submitted);
+}
+
+// --- The face ---
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
+                                                 const models::Tokenizer* const tokenizer, const Clock& clock) {
+  if (options.max_batch_tokens < 1 || options.max_logits_rows < 1 || options.max_running < 1 ||
+      options.prefill_chunk_tokens < 1 || options.max_queued < 1) {
+    return InvalidArgument(
+        "max_batch_tokens, max_logits_rows, max_running, prefill_chunk_tokens and max_queued must be "
+        "at least 1");
+  }
+  StatusOr<MemoryPlan> plan = PlanMemory(model->spec(), options);
+  if (!plan.ok()) return plan.status();
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan)));
+}
+
+Engine::~Engine() {
+  impl_->inbox.Stop();
+  if (impl_->thread.joinable()) impl_->thread.join();
+  impl_->inbox.Abort();
+  impl_->RunOneStep();
+}
+
+StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> sink) {
+  if (Status s = ValidateRequest(request, impl_->request_limits); !s.ok()) return s;
+  const TimeNs now = impl_->clock.Now();
+  if (now >= request.deadline) return Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed");
+  return impl_->inbox.Submit(std::move(request), std::move(sink), now);
+}
+
+void Engine::Cancel(const SequenceId id) { impl_->inbox.Cancel(id); }
+void Engine::Resume(const SequenceId id) { impl_->inbox.Resume(id); }
+
+void Engine::StartThread() {
+  Check(!impl_->thread.joinable(), "the engine thread is started once");
+  impl_->thread = std::thread([impl = impl_.get()] { impl->ThreadMain(); });
+}
+
+bool Engine::RunOneStep() {
+  Check(!impl_->thread.joinable(), "only one driver runs steps");
+  return impl_->RunOneStep();
+}
+
+void Engine::BeginDrain() { impl_->inbox.BeginDrain(); }
+bool Engine::Drained() const { return impl_->inbox.Drained(); }
+void Engine::Abort() { impl_->inbox.Abort(); }
+EngineStats Engine::Stats() const { return impl_->inbox.Stats(); }
+const models::ModelSpec& Engine::spec() const { return impl_->runner.model().spec(); }
+void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
+
+int32_t Engine::max_request_tokens() const {
+  const RequestLimits& limits = impl_->request_limits;
+  const int64_t capacity = int64_t{limits.pages} * limits.page_tokens;
+  return static_cast<int32_t>(std::min<int64_t>(limits.max_sequence_tokens, capacity));
+}
+
+}  // namespace invar::engine

@@ -1,0 +1,123 @@
+// What other threads leave for the engine thread, and what they see of it. One mutex guards both, so that a request is
+// counted exactly once at any moment: in the inbox as waiting, or in the published numbers.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+
+namespace invar::engine {
+
+struct Submission {
+  SequenceId id;
+  Request request;
+  std::shared_ptr<EventSink> sink;
+  TimeNs at = 0;
+};
+
+struct Mail {
+  std::vector<Submission> submissions;  // Bounded by max_queued.
+  std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
+  std::vector<SequenceId> resumes;
+  bool abort = false;
+
+  bool empty() const { return submissions.empty() && cancels.empty() && resumes.empty() && !abort; }
+};
+
+// Threads: any, except Take and Publish: engine thread.
+class Inbox {
+ public:
+  explicit Inbox(const int32_t max_queued) : max_queued_(max_queued) {}
+
+  StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink, const TimeNs now) {
+    const MutexLock lock(mu_);
+    if (draining_) return Unavailable("the server is shutting down; send the request to another one");
+    if (published_.waiting + static_cast<int64_t>(mail_.submissions.size()) >= max_queued_) {
+      return ResourceExhausted("the queue of " + std::to_string(max_queued_) + " requests is full; try again later");
+    }
+    const SequenceId id(++last_id_);
+    mail_.submissions.push_back({id, std::move(request), std::move(sink), now});
+    wake_.NotifyOne();
+    return id;
+  }
+  void Cancel(const SequenceId id) {
+    const MutexLock lock(mu_);
+    mail_.cancels.push_back(id);
+    wake_.NotifyOne();
+  }
+  void Resume(const SequenceId id) {
+    const MutexLock lock(mu_);
+    mail_.resumes.push_back(id);
+    wake_.NotifyOne();
+  }
+  void BeginDrain() {
+    const MutexLock lock(mu_);
+    draining_ = true;
+  }
+  void Abort() {
+    const MutexLock lock(mu_);
+    draining_ = true;
+    mail_.abort = true;
+    wake_.NotifyOne();
+  }
+  void Stop() {
+    const MutexLock lock(mu_);
+    stopped_ = true;
+    wake_.NotifyOne();
+  }
+  bool stopped() {
+    const MutexLock lock(mu_);
+    return stopped_;
+  }
+  bool Drained() {
+    const MutexLock lock(mu_);
+    return draining_ && mail_.submissions.empty() && published_.waiting + published_.running == 0;
+  }
+
+  Mail Take() {
+    const MutexLock lock(mu_);
+    published_.submitted += static_cast<int64_t>(mail_.submissions.size());
+    published_.waiting += static_cast<int64_t>(mail_.submissions.size());
+    return std::exchange(mail_, {});
+  }
+  // Sleeps until there is mail, Stop, or `timeout` ns passed.
+  void Wait(const TimeNs timeout) {
+    const MutexLock lock(mu_);
+    if (timeout == kNever) {
+      while (mail_.empty() && !stopped_) wake_.Wait(mu_);
+    } else if (mail_.empty() && !stopped_ && timeout > 0) {
+      wake_.WaitFor(mu_, std::chrono::nanoseconds(timeout));
+    }
+  }
+  void Publish(const EngineStats& stats) {
+    const MutexLock lock(mu_);
+    published_ = stats;
+  }
+  EngineStats Stats() {
+    const MutexLock lock(mu_);
+    EngineStats stats = published_;
+    stats.submitted += static_cast<int64_t>(mail_.submissions.size());
+    stats.waiting += static_cast<int64_t>(mail_.submissions.size());
+    return stats;
+  }
+
+ private:
+  const int32_t max_queued_;
+  Mutex mu_;
+  CondVar wake_;
+  Mail mail_ GUARDED_BY(mu_);
+  EngineStats published_ GUARDED_BY(mu_);
+  int64_t last_id_ GUARDED_BY(mu_) = 0;
+  bool draining_ GUARDED_BY(mu_) = false;
+  bool stopped_ GUARDED_BY(mu_) = false;
+};
+
+}  // namespace invar::engine

@@ -1,0 +1,23 @@
+// logprob = logit - log sum exp over the whole row, both in fp32 as kernels/sample.h defines them.
+#include "engine/sample/logprobs.h"
+
+#include <cmath>
+
+#include "kernels/sample.h"
+
+namespace invar::engine {
+
+std::optional<TokenLogprob> MakeLogprob(const std::span<const float> logits, const TokenId token,
+                                        const int32_t alternatives) {
+  const float log_sum = kernels::LogSumExp(logits);
+  TokenLogprob out{
+      .token = token, .logit = logits[token.value()], .logprob = logits[token.value()] - log_sum, .top = {}};
+  if (!std::isfinite(out.logprob)) return std::nullopt;
+  if (alternatives == 0) return out;
+  std::vector<int32_t> ids;
+  kernels::TopLogits(logits, alternatives, &ids);
+  for (const int32_t id : ids) out.top.push_back({TokenId(id), logits[id] - log_sum});
+  return out;
+}
+
+}  // namespace invar::engine

@@ -1,0 +1,18 @@
+// Log-probabilities reported beside tokens: of the raw distribution, before penalties, bias and temperature, so that
+// they are comparable between requests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/ids.h"
+#include "engine/request.h"
+
+namespace invar::engine {
+
+// `alternatives` most likely tokens beside `token`, best first, ties to the smallest id; `token` itself may be among
+// them. Nothing where the row is not finite.
+std::optional<TokenLogprob> MakeLogprob(std::span<const float> logits, TokenId token, int32_t alternatives);
+
+}  // namespace invar::engine

@@ -1,0 +1,49 @@
+// The sampling of sampler.h; choosing among the adjusted logits is kernels/sample.h.
+#include "engine/sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/sample.h"
+
+namespace invar::engine {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+// Below it a logit difference of one float step already decides: greedy is the limit, without dividing by almost
+// nothing.
+constexpr float kGreedyBelow = 1e-5F;
+
+void KeepOnlyAllowed(const std::vector<TokenId>& allowed, const std::span<float> logits) {
+  if (allowed.empty()) return;
+  std::vector<std::pair<int32_t, float>> kept;
+  for (const TokenId token : allowed) kept.emplace_back(token.value(), logits[token.value()]);
+  std::fill(logits.begin(), logits.end(), kMasked);
+  for (const auto& [token, logit] : kept) logits[token] = logit;
+}
+
+}  // namespace
+
+std::optional<TokenId> SampleToken(const SampleInput& input, std::vector<float>& scratch) {
+  scratch.assign(input.logits.begin(), input.logits.begin() + input.usable_ids);
+  if (!std::all_of(scratch.begin(), scratch.end(), [](const float x) { return std::isfinite(x); })) return std::nullopt;
+
+  ApplyPenalties(input.sampling, input.counts, scratch);
+  for (const auto& [token, bias] : input.sampling.logit_bias) scratch[token] += bias;
+  KeepOnlyAllowed(input.sampling.allowed_token_ids, scratch);
+  if (input.output_tokens < input.stopping.min_tokens) {
+    for (const TokenId token : input.stopping.stop_token_ids) scratch[token.value()] = kMasked;
+  }
+  const float temperature = input.sampling.temperature;
+  const kernels::SampleSettings settings{.temperature = temperature < kGreedyBelow ? 0.0F : temperature,
+                                         .top_k = input.sampling.top_k,
+                                         .top_p = input.sampling.top_p,
+                                         .min_p = input.sampling.min_p};
+  const kernels::NoiseKey key{.seed = input.sampling.seed,
+                              .output_index = input.sampling.output_index,
+                              .position = static_cast<uint32_t>(input.position.value())};
+  return TokenId(kernels::SampleRow(scratch, settings, key));
+}
+
+}  // namespace invar::engine

@@ -1,0 +1,202 @@
+// The planning of scheduler.h: decisions are collected in a Planner, the step is read out at the end.
+#include "engine/schedule/scheduler.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+
+namespace invar::engine {
+namespace {
+
+bool Outranks(const SequenceView& a, const SequenceView& b) {
+  return a.priority != b.priority ? a.priority > b.priority : a.arrival < b.arrival;
+}
+
+struct Candidate {
+  SequenceView view;
+  int32_t pages = 0;  // Held after this step.
+  bool admitted = false;
+  bool preempted = false;
+  std::optional<Span> span = std::nullopt;
+
+  bool live() const { return !preempted; }
+};
+
+class Planner {
+ public:
+  Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
+      : snapshot_(snapshot),
+        limits_(limits),
+        free_pages_(snapshot.free_pages),
+        free_slots_(snapshot.free_slots),
+        tokens_left_(limits.max_batch_tokens),
+        rows_left_(limits.max_logits_rows),
+        running_count_(static_cast<int32_t>(snapshot.running.size())),
+        served_(snapshot.tenant_served),
+        taken_(snapshot.waiting.size(), false) {
+    for (const SequenceView& view : snapshot.running) candidates_.push_back({.view = view, .pages = view.pages});
+    SortByRank();
+  }
+
+  Step Run() {
+    Admit();
+    SortByRank();
+    RunSpans(/*decode=*/true);
+    RunSpans(/*decode=*/false);
+    return ReadOut();
+  }
+
+ private:
+  void SortByRank() {
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return Outranks(a.view, b.view); });
+  }
+  int32_t PagesFor(const int32_t tokens) const { return (tokens + limits_.page_tokens - 1) / limits_.page_tokens; }
+
+  // --- Admission ---
+  void Admit() {
+    while (const std::optional<size_t> next = NextWaiting()) {
+      const SequenceView& view = snapshot_.waiting[*next];
+      if (!MakeRoomFor(view)) return;
+      taken_[*next] = true;
+      served_[view.tenant] += view.total;
+      --free_slots_;
+      ++running_count_;
+      candidates_.push_back({.view = view, .admitted = true});
+    }
+  }
+
+  std::optional<size_t> NextWaiting() const {
+    std::optional<size_t> best;
+    for (size_t i = 0; i < snapshot_.waiting.size(); ++i) {
+      if (taken_[i] || snapshot_.waiting[i].paused) continue;
+      if (!best.has_value() || GoesFirst(snapshot_.waiting[i], snapshot_.waiting[*best])) best = i;
+    }
+    return best;
+  }
+  bool GoesFirst(const SequenceView& a, const SequenceView& b) const {
+    if (a.priority != b.priority) return a.priority > b.priority;
+    if (served_[a.tenant] != served_[b.tenant]) return served_[a.tenant] < served_[b.tenant];
+    return a.arrival < b.arrival;
+  }
+
+  // Preempts only where that makes `view` fit.
+  bool MakeRoomFor(const SequenceView& view) {
+    const int32_t wanted = PagesFor(view.total);
+    int32_t pages = free_pages_ - Promised();
+    int32_t slots = std::min(free_slots_, limits_.max_running - running_count_);
+    std::vector<Candidate*> victims;
+    for (auto it = candidates_.rbegin(); it != candidates_.rend() && (pages < wanted || slots < 1); ++it) {
+      const bool may_take = it->view.yields || it->view.priority < view.priority;
+      if (!it->live() || it->admitted || !may_take) continue;
+      victims.push_back(&*it);
+      pages += it->pages + StillNeeded(*it);
+      ++slots;
+    }
+    if (pages < wanted || slots < 1) return false;
+    for (Candidate* const victim : victims) Preempt(*victim);
+    return true;
+  }
+
+  // Pages running sequences still take to have their known tokens computed: not for newcomers.
+  int32_t Promised() const {
+    int32_t pages = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.live()) pages += StillNeeded(candidate);
+    }
+    return pages;
+  }
+  int32_t StillNeeded(const Candidate& candidate) const {
+    return std::max(0, PagesFor(candidate.view.total) - candidate.pages);
+  }
+
+  // --- Spans ---
+  void RunSpans(const bool decode) {
+    for (Candidate& candidate : candidates_) {
+      if (tokens_left_ == 0) return;
+      const SequenceView& view = candidate.view;
+      if (!candidate.live() || view.paused || (view.total - view.computed == 1) != decode) continue;
+      AddSpan(candidate);
+    }
+  }
+
+  void AddSpan(Candidate& candidate) {
+    const SequenceView& view = candidate.view;
+    const int32_t unscored = std::max(0, view.logits_from - view.computed);  // Run without a row each.
+    int32_t length =
+        std::min({view.total - view.computed, limits_.prefill_chunk_tokens, tokens_left_, unscored + rows_left_});
+    if (length == 0) return;
+    while (RoomIn(candidate) == 0) {
+      Candidate* const victim = VictimFor(view);
+      if (victim == nullptr) return;
+      Preempt(*victim);
+    }
+    length = std::min(length, RoomIn(candidate));
+    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + length));
+    free_pages_ -= pages - candidate.pages;
+    candidate.pages = pages;
+    candidate.span = Span{view.id, view.computed, length, std::max(0, length - unscored)};
+    tokens_left_ -= length;
+    rows_left_ -= candidate.span->logits_rows;
+  }
+
+  // Positions that fit in the pages it holds and those that are free.
+  int32_t RoomIn(const Candidate& candidate) const {
+    const int64_t room = int64_t{candidate.pages + free_pages_} * limits_.page_tokens - candidate.view.computed;
+    return static_cast<int32_t>(std::min<int64_t>(room, INT32_MAX));
+  }
+
+  // Whose pages `needy` may take: a paused one's, else the lowest-ranked below itself.
+  Candidate* VictimFor(const SequenceView& needy) {
+    Candidate* victim = nullptr;
+    for (Candidate& candidate : candidates_) {  // Best rank first, so the last that qualifies is the lowest.
+      if (!candidate.live() || candidate.admitted || candidate.pages == 0 || candidate.view.id == needy.id) continue;
+      if (!candidate.view.paused && !Outranks(needy, candidate.view)) continue;
+      if (victim == nullptr || candidate.view.paused || !victim->view.paused) victim = &candidate;
+    }
+    return victim;
+  }
+
+  void Preempt(Candidate& victim) {
+    victim.preempted = true;
+    free_pages_ += victim.pages;
+    ++free_slots_;
+    --running_count_;
+    if (!victim.span.has_value()) return;
+    tokens_left_ += victim.span->length;
+    rows_left_ += victim.span->logits_rows;
+    victim.span.reset();
+  }
+
+  Step ReadOut() const {
+    Step step;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.preempted) step.preempt.push_back(candidate.view.id);
+      if (candidate.admitted) step.admit.push_back(candidate.view.id);
+      if (candidate.span.has_value()) step.spans.push_back(*candidate.span);
+    }
+    return step;
+  }
+
+  const Snapshot& snapshot_;
+  const SchedulerLimits& limits_;
+  int32_t free_pages_;
+  int32_t free_slots_;
+  int32_t tokens_left_;
+  int32_t rows_left_;
+  int32_t running_count_;
+  std::vector<int64_t> served_;
+  std::vector<bool> taken_;  // Of waiting.
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits) {
+  Check(limits.max_batch_tokens >= 1 && limits.max_logits_rows >= 1 && limits.prefill_chunk_tokens >= 1,
+        "a step has room for a token");
+  return Planner(snapshot, limits).Run();
+}
+
+}  // namespace invar::engine

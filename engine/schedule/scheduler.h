@@ -1,0 +1,57 @@
+// Plan(): which sequences get memory and which tokens run in the next step. A pure function of plain numbers: no model,
+// no clock, no pools; its rules are table-tested.
+//
+// Rules, in order:
+//   admit    the waiting request of highest priority, then of the least served tenant, then the oldest, while its
+//   tokens
+//            fit beside what running sequences still need. It may take memory from sequences of strictly lower priority
+//            and from those whose reader has stalled for long. If it does not fit, nobody passes it: large requests get
+//            their turn.
+//   decode   sequences with one token to run, best rank first (rank: priority, then age).
+//   prefill  sequences with more to run, in chunks, with what is left of the token budget.
+// A sequence that needs a page where none is free takes those of a paused or lower-ranked one (preempted: it will be
+// computed again), or waits. The best-ranked sequence can always get its pages, so something always advances.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "engine/step.h"
+
+namespace invar::engine {
+
+struct SchedulerLimits {
+  int32_t max_batch_tokens = 512;
+  int32_t max_logits_rows = 64;
+  int32_t prefill_chunk_tokens = 512;
+  int32_t max_running = 64;
+  int32_t page_tokens = 64;
+};
+
+struct SequenceView {
+  SequenceId id;
+  int32_t tenant = 0;  // Index into Snapshot::tenant_served.
+  int32_t priority = 0;
+  int64_t arrival = 0;   // Unique; smaller is older.
+  bool paused = false;   // Its reader is behind: it must not run.
+  bool yields = false;   // Paused so long that waiting requests may take its memory.
+  int32_t computed = 0;  // Tokens whose KV and state exist.
+  int32_t total = 0;     // Tokens known; computed < total.
+  int32_t logits_from =
+      0;              // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
+  int32_t pages = 0;  // Held.
+};
+
+struct Snapshot {
+  std::vector<SequenceView> running;  // Any order.
+  std::vector<SequenceView> waiting;
+  std::vector<int64_t> tenant_served;
+  int32_t free_pages = 0;
+  int32_t free_slots = 0;
+};
+
+// Requires: every sequence fits the pool when it is alone (checked at Submit); limits >= 1. Threads: any.
+Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits);
+
+}  // namespace invar::engine

@@ -1,0 +1,112 @@
+// One request inside the engine: its tokens, its memory, its place in life.
+//
+//   kWaiting --admit--> kPrefill --all known tokens run--> kDecode --> kEnded
+//      ^                   |                                  |
+//      +-----preempt-------+----------------------------------+        (and kEnded from anywhere)
+//
+// Invariant: a waiting sequence holds no pages and no slot; a running one holds exactly one slot and the pages of its
+// computed tokens. `tokens` only grows, so a preempted sequence runs them again and comes to the same bits.
+// Threads: engine thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cache/pages/page_table.h"
+#include "cache/states/slot_pool.h"
+#include "engine/request.h"
+#include "engine/sample/penalties.h"
+#include "engine/sample/stop.h"
+#include "engine/schedule/scheduler.h"
+#include "models/text.h"
+
+namespace invar::engine {
+
+enum class SequenceState { kWaiting, kPrefill, kDecode, kEnded };
+
+class Sequence {
+ public:
+  // `output_limit`: tokens it may generate. `tokenizer` may be null. Requires: the request is valid.
+  Sequence(SequenceId id, Request request, std::shared_ptr<EventSink> sink, int32_t output_limit,
+           const models::Tokenizer* tokenizer, TimeNs now);
+
+  SequenceId id() const { return id_; }
+  const Request& request() const { return request_; }
+  SequenceState state() const { return state_; }
+  bool running() const { return state_ == SequenceState::kPrefill || state_ == SequenceState::kDecode; }
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  int32_t prompt_tokens() const { return static_cast<int32_t>(request_.prompt.size()); }
+  int32_t output_tokens() const { return static_cast<int32_t>(tokens_.size()) - prompt_tokens(); }
+  int32_t computed() const { return computed_; }
+  int32_t preemptions() const { return preemptions_; }
+  const TokenCounts& counts() const { return counts_; }
+  // First position whose logits row is wanted.
+  int32_t logits_from() const;
+
+  // Memory. `pages` grows through GrowTo before the span that needs them runs.
+  cache::PageTable& pages() { return pages_; }
+  const cache::PageTable& pages() const { return pages_; }
+  const std::optional<cache::SlotRef>& slot() const { return slot_; }
+
+  // --- Transitions; each checks that it is legal ---
+  // Effects: pushes Started at the first admission of its life.
+  void Admit(cache::SlotRef slot, TimeNs now);
+  void Preempt();
+  // `length` more tokens are in the cache.
+  void Advance(int32_t length);
+  // A prompt position's score, in order.
+  void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
+  // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
+  bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
+  // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
+  void Finish(int64_t kv_bytes, TimeNs now);
+  void Fail(Status status);
+
+  FinishReason finish_reason() const { return finish_reason_; }
+
+  // --- The reader ---
+  bool paused() const { return paused_since_.has_value(); }
+  std::optional<TimeNs> paused_since() const { return paused_since_; }
+  void Resume() { paused_since_.reset(); }
+
+ private:
+  void MoveTo(SequenceState next);
+  void GiveUpMemory();
+  void Push(TokenEvent event, TimeNs now);
+  bool IsStopToken(TokenId token) const;
+  // Text of `token` that became certain; sets the match.
+  std::string TextOf(TokenId token, bool is_stop, bool armed);
+  PrefixReuse Reuse() const;
+
+  // Set at construction.
+  const SequenceId id_;
+  const Request request_;
+  const std::shared_ptr<EventSink> sink_;  // Shared: the RPC and the engine really end independently.
+  const int32_t output_limit_;
+  const TimeNs submitted_at_;
+
+  SequenceState state_ = SequenceState::kWaiting;
+  std::vector<TokenId> tokens_;  // Prompt, then output.
+  int32_t computed_ = 0;
+  int32_t preemptions_ = 0;
+  cache::PageTable pages_;
+  std::optional<cache::SlotRef> slot_;
+
+  // Output.
+  TokenCounts counts_;
+  StopMatcher stop_;
+  std::optional<models::Detokenizer> detokenizer_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+  FinishReason finish_reason_ = FinishReason::kLength;
+  std::variant<std::monostate, std::string, TokenId> matched_;
+
+  // Times of first occurrence.
+  std::optional<TimeNs> admitted_at_;
+  std::optional<TimeNs> first_token_at_;
+  std::optional<TimeNs> paused_since_;
+};
+
+}  // namespace invar::engine

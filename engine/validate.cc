@@ -1,0 +1,153 @@
+// Ranges are written as !(x >= low && x <= high), which NaN fails too.
+#include "engine/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace invar::engine {
+namespace {
+
+constexpr size_t kStopStringsMax = 64;
+constexpr size_t kStopStringBytesMax = 1024;
+constexpr int32_t kLogprobsMax = 128;  // Alternatives a token: bounds a reply at 128 x 8 bytes a token.
+constexpr float kBiasMax = 100.0F;     // OpenAI's range; more than any logit difference that matters.
+
+Status CheckRange(const float value, const float low, const float high, const char* const field) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument(std::string(field) + " must be within [" + std::to_string(low) + ", " + std::to_string(high) +
+                             "], got " + std::to_string(value),
+                         field);
+}
+
+Status CheckId(const int32_t id, const RequestLimits& limits, const char* const field) {
+  if (id >= 0 && id < limits.usable_ids) return OkStatus();
+  return InvalidArgument(std::string(field) + " holds token id " + std::to_string(id) + "; ids are 0.." +
+                             std::to_string(limits.usable_ids - 1),
+                         field);
+}
+
+Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, const char* const field) {
+  for (const TokenId id : ids) {
+    if (Status s = CheckId(id.value(), limits, field); !s.ok()) return s;
+  }
+  return OkStatus();
+}
+
+Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
+  if (!(sampling.temperature >= 0.0F) || std::isinf(sampling.temperature)) {
+    return InvalidArgument("sampling.temperature must be a finite number of at least 0 (0: greedy), got " +
+                               std::to_string(sampling.temperature),
+                           "sampling.temperature");
+  }
+  if (!(sampling.top_p > 0.0F && sampling.top_p <= 1.0F)) {
+    return InvalidArgument("sampling.top_p must be within (0, 1], got " + std::to_string(sampling.top_p),
+                           "sampling.top_p");
+  }
+  if (sampling.top_k < 0) {
+    return InvalidArgument("sampling.top_k must be at least 0 (0: off), got " + std::to_string(sampling.top_k),
+                           "sampling.top_k");
+  }
+  if (Status s = CheckRange(sampling.min_p, 0.0F, 1.0F, "sampling.min_p"); !s.ok()) return s;
+  if (Status s = CheckRange(sampling.repetition_penalty, 0.01F, 100.0F, "sampling.repetition_penalty"); !s.ok())
+    return s;
+  if (Status s = CheckRange(sampling.presence_penalty, -2.0F, 2.0F, "sampling.presence_penalty"); !s.ok()) return s;
+  if (Status s = CheckRange(sampling.frequency_penalty, -2.0F, 2.0F, "sampling.frequency_penalty"); !s.ok()) return s;
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (Status s = CheckId(id, limits, "sampling.logit_bias"); !s.ok()) return s;
+    if (Status s = CheckRange(bias, -kBiasMax, kBiasMax, "sampling.logit_bias"); !s.ok()) return s;
+  }
+  return CheckIds(sampling.allowed_token_ids, limits, "sampling.allowed_token_ids");
+}
+
+bool IsStopToken(const StoppingParams& stopping, const TokenId id) {
+  return std::find(stopping.stop_token_ids.begin(), stopping.stop_token_ids.end(), id) != stopping.stop_token_ids.end();
+}
+
+// min_tokens masks the stop ids: something must be left to sample.
+Status CheckSomethingIsLeft(const Request& request, const RequestLimits& limits) {
+  if (request.stopping.min_tokens == 0) return OkStatus();
+  const auto& allowed = request.sampling.allowed_token_ids;
+  const auto stops = [&](const TokenId id) { return IsStopToken(request.stopping, id); };
+  bool left = false;
+  if (!allowed.empty()) {
+    left = !std::all_of(allowed.begin(), allowed.end(), stops);
+  } else {
+    for (int32_t id = 0; id < limits.usable_ids && !left; ++id) left = !stops(TokenId(id));
+  }
+  if (left) return OkStatus();
+  return InvalidArgument("every allowed token is a stop token, which min_tokens forbids", "stopping.min_tokens");
+}
+
+Status CheckStopping(const Request& request, const RequestLimits& limits) {
+  const StoppingParams& stopping = request.stopping;
+  if (stopping.max_tokens < 0) {
+    return InvalidArgument("stopping.max_tokens must be at least 0, got " + std::to_string(stopping.max_tokens),
+                           "stopping.max_tokens");
+  }
+  if (stopping.min_tokens < 0 || stopping.min_tokens > stopping.max_tokens) {
+    return InvalidArgument(
+        "stopping.min_tokens must be within [0, max_tokens], got " + std::to_string(stopping.min_tokens),
+        "stopping.min_tokens");
+  }
+  if (Status s = CheckIds(stopping.stop_token_ids, limits, "stopping.stop_token_ids"); !s.ok()) return s;
+  if (stopping.stop.size() > kStopStringsMax) {
+    return InvalidArgument(
+        "at most " + std::to_string(kStopStringsMax) + " stop strings, got " + std::to_string(stopping.stop.size()),
+        "stopping.stop");
+  }
+  for (const std::string& stop : stopping.stop) {
+    if (stop.empty() || stop.size() > kStopStringBytesMax) {
+      return InvalidArgument(
+          "stop strings have 1.." + std::to_string(kStopStringBytesMax) + " bytes, got " + std::to_string(stop.size()),
+          "stopping.stop");
+    }
+  }
+  if (!stopping.stop.empty() && !limits.has_text) {
+    return InvalidArgument("stop strings need a tokenizer, which this model has not; use stop_token_ids",
+                           "stopping.stop");
+  }
+  return CheckSomethingIsLeft(request, limits);
+}
+
+Status CheckLogprobs(const std::optional<int32_t>& wanted, const char* const field) {
+  if (!wanted.has_value() || (*wanted >= 0 && *wanted <= kLogprobsMax)) return OkStatus();
+  return InvalidArgument(
+      std::string(field) + " must be within [0, " + std::to_string(kLogprobsMax) + "], got " + std::to_string(*wanted),
+      field);
+}
+
+Status CheckLength(const Request& request, const RequestLimits& limits) {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt > limits.max_sequence_tokens) {
+    return OutOfRange("the prompt has " + std::to_string(prompt) + " tokens; this model takes at most " +
+                          std::to_string(limits.max_sequence_tokens),
+                      "input");
+  }
+  const int64_t tokens = prompt + OutputLimit(request, limits);
+  const int64_t capacity = int64_t{limits.pages} * limits.page_tokens;
+  if (tokens <= capacity) return OkStatus();
+  return ResourceExhausted("prompt and output of up to " + std::to_string(tokens) +
+                               " tokens can never fit the KV budget of " + std::to_string(capacity) +
+                               " tokens; lower max_tokens or shorten the prompt",
+                           "stopping.max_tokens");
+}
+
+}  // namespace
+
+int32_t OutputLimit(const Request& request, const RequestLimits& limits) {
+  const int64_t room = limits.max_sequence_tokens - static_cast<int64_t>(request.prompt.size());
+  return static_cast<int32_t>(std::clamp<int64_t>(request.stopping.max_tokens, 0, std::max<int64_t>(0, room)));
+}
+
+Status ValidateRequest(const Request& request, const RequestLimits& limits) {
+  if (request.prompt.empty()) return InvalidArgument("the prompt has no tokens", "input");
+  if (Status s = CheckIds(request.prompt, limits, "input"); !s.ok()) return s;
+  if (Status s = CheckSampling(request.sampling, limits); !s.ok()) return s;
+  if (Status s = CheckStopping(request, limits); !s.ok()) return s;
+  if (Status s = CheckLogprobs(request.output.logprobs, "output.logprobs"); !s.ok()) return s;
+  if (Status s = CheckLogprobs(request.output.prompt_logprobs, "output.prompt_logprobs"); !s.ok()) return s;
+  return CheckLength(request, limits);
+}
+
+}  // namespace invar::engine

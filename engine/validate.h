@@ -1,0 +1,26 @@
+// The one validator of requests: every number has a range, every id is checked before anything uses it as an index.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "engine/request.h"
+
+namespace invar::engine {
+
+struct RequestLimits {
+  int32_t usable_ids = 0;           // Token ids are in [0, usable_ids).
+  int32_t max_sequence_tokens = 0;  // The model's.
+  int32_t page_tokens = 64;
+  int32_t pages = 0;      // Of the whole pool.
+  bool has_text = false;  // A tokenizer is there.
+};
+
+// Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.
+int32_t OutputLimit(const Request& request, const RequestLimits& limits);
+
+// Errors name the field: INVALID_ARGUMENT (a value outside its range), OUT_OF_RANGE (prompt beyond the model's limit),
+// RESOURCE_EXHAUSTED (prompt and output together could never fit the KV pool). Threads: any.
+Status ValidateRequest(const Request& request, const RequestLimits& limits);
+
+}  // namespace invar::engine

@@ -1,0 +1,175 @@
+// The model of hashes, for tests and simulation: no weights, no numbers, only "what exactly did this forward read?".
+//   entry[layer, p] = hash(layer, p, token p, entry[layer, p - 1])      kept in the pages, read back from them
+//   state[layer]    = hash(layer, token p, state[layer])                kept in the slot
+//   logits row p    = hash(every entry of 0..p with its place, all states), spread over the vocabulary
+// So a stale page, a page out of order, a slot not reset, a missed roll-back or rows mixed up between sequences change
+// the next token at once. Costs about a nanosecond an entry read.
+#include "base/fingerprint.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/numerics.h"
+#include "models/model.h"
+
+namespace invar::models {
+namespace {
+
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ULL;  // 2^64 / golden ratio: neighbouring inputs land far apart.
+
+// SplitMix64's finalizer (Steele, Lea, Flood 2014): every input bit reaches every output bit.
+constexpr uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+uint64_t NextEntry(const int32_t layer, const int64_t position, const TokenId token, const uint64_t previous) {
+  return Mix(previous + kGolden * static_cast<uint64_t>(layer + 1) +
+             Mix(static_cast<uint64_t>(position) << 32 | static_cast<uint32_t>(token.value())));
+}
+
+uint64_t NextState(const int32_t layer, const TokenId token, const uint64_t state) {
+  return Mix(state + kGolden * static_cast<uint64_t>(layer + 1001) + static_cast<uint32_t>(token.value()) + 1);
+}
+
+// What reading `entry` at `position` adds to the row: position again, so that pages in the wrong order show.
+uint64_t ReadEntry(const uint64_t entry, const int64_t position) {
+  return Mix(entry ^ (kGolden * static_cast<uint64_t>(position + 1)));
+}
+
+// Spreads one hash over a row: 24-bit steps in [-6, 6), so that temperatures and cut-offs have something to do.
+void FillRow(const uint64_t hash, std::span<float> row) {
+  for (size_t id = 0; id < row.size(); ++id) {
+    const uint64_t bits = Mix(hash + kGolden * (id + 1)) >> 40;
+    row[id] = static_cast<float>(static_cast<int32_t>(bits)) * (12.0F / 16777216.0F) - 6.0F;
+  }
+}
+
+class FingerprintModel final : public Model {
+ public:
+  explicit FingerprintModel(const FingerprintOptions& options) : options_(options) {
+    Check(options.vocabulary_size > 0 && options.attention_layers > 0 && options.recurrent_layers >= 0,
+          "the fingerprint model has a vocabulary and an attention layer");
+    spec_.architecture = "fingerprint";
+    spec_.fingerprint = ToHex(Sha256("invar fingerprint model 1"));
+    spec_.numerics_id = "fingerprint-1";
+    spec_.vocabulary_size = options.vocabulary_size;
+    spec_.max_sequence_tokens = options.max_sequence_tokens;
+    spec_.attention_layers = options.attention_layers;
+    spec_.recurrent_layers = options.recurrent_layers;
+    spec_.page_bytes = int64_t{8} * kernels::kPageTokens * options.attention_layers;
+    spec_.state_bytes = int64_t{8} * options.recurrent_layers;
+    logits_.resize(static_cast<size_t>(options.max_logits_rows) * options.vocabulary_size);
+    history_.resize(options.attention_layers);
+    states_.resize(options.recurrent_layers);
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+
+  kernels::ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
+    int64_t row = 0;
+    for (const ForwardSpan& span : spans) row = RunSpan(memory, span, row);
+    return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
+  }
+
+ private:
+  // [layer][place], 8 bytes an entry.
+  std::byte* EntryAt(const SequenceMemory& memory, const ForwardSpan& span, const int32_t layer,
+                     const int64_t position) const {
+    const PageId page = span.pages[position / kernels::kPageTokens];
+    return memory.pages + page.value() * spec_.page_bytes +
+           8 * (layer * int64_t{kernels::kPageTokens} + position % kernels::kPageTokens);
+  }
+
+  static uint64_t Load(const std::byte* at) {
+    uint64_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+
+  int64_t RunSpan(const SequenceMemory& memory, const ForwardSpan& span, int64_t row) {
+    const int64_t first = span.first.value();
+    const int64_t length = static_cast<int64_t>(span.tokens.size());
+    Check(first + length <= spec_.max_sequence_tokens, "a span ends within the model's limit", first + length);
+    Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= first + length,
+          "the page table covers the span", span.pages.size(), first + length);
+    ReadHistory(memory, span);
+    for (int64_t i = 0; i < length; ++i) {
+      RunToken(memory, span, first + i, span.tokens[i]);
+      if (i < length - span.logits_rows) continue;
+      Check(row < options_.max_logits_rows, "logits rows within the limit", row);
+      FillRow(RowHash(), {logits_.data() + row++ * spec_.vocabulary_size, static_cast<size_t>(spec_.vocabulary_size)});
+    }
+    if (spec_.state_bytes > 0) std::memcpy(StateAt(memory, span), states_.data(), spec_.state_bytes);
+    return row;
+  }
+
+  std::byte* StateAt(const SequenceMemory& memory, const ForwardSpan& span) const {
+    return memory.states + span.state.value() * spec_.state_bytes;
+  }
+
+  void ReadHistory(const SequenceMemory& memory, const ForwardSpan& span) {
+    for (int32_t layer = 0; layer < spec_.attention_layers; ++layer) {
+      uint64_t read = 0;
+      for (int64_t p = 0; p < span.first.value(); ++p) read += ReadEntry(Load(EntryAt(memory, span, layer, p)), p);
+      history_[layer] = read;
+    }
+    if (spec_.state_bytes > 0) std::memcpy(states_.data(), StateAt(memory, span), spec_.state_bytes);
+  }
+
+  void RunToken(const SequenceMemory& memory, const ForwardSpan& span, const int64_t position, const TokenId token) {
+    for (int32_t layer = 0; layer < spec_.attention_layers; ++layer) {
+      const uint64_t previous = position == 0 ? 0 : Load(EntryAt(memory, span, layer, position - 1));
+      const uint64_t entry = NextEntry(layer, position, token, previous);
+      std::memcpy(EntryAt(memory, span, layer, position), &entry, sizeof entry);
+      history_[layer] += ReadEntry(entry, position);
+    }
+    for (int32_t layer = 0; layer < spec_.recurrent_layers; ++layer) {
+      states_[layer] = NextState(layer, token, states_[layer]);
+    }
+  }
+
+  uint64_t RowHash() const {
+    uint64_t hash = 0;
+    for (const uint64_t read : history_) hash = Mix(hash + read);
+    for (const uint64_t state : states_) hash = Mix(hash + state);
+    return hash;
+  }
+
+  const FingerprintOptions options_;
+  ModelSpec spec_;
+  std::vector<float> logits_;
+  std::vector<uint64_t> history_;  // Of the running span, a layer: sum over the entries read so far.
+  std::vector<uint64_t> states_;   // Of the running span, a layer.
+};
+
+}  // namespace
+
+std::unique_ptr<Model> MakeFingerprintModel(const FingerprintOptions& options) {
+  return std::make_unique<FingerprintModel>(options);
+}
+
+std::vector<float> FingerprintLogits(const FingerprintOptions& options, const std::span<const TokenId> tokens) {
+  uint64_t hash = 0;
+  for (int32_t layer = 0; layer < options.attention_layers; ++layer) {
+    uint64_t entry = 0;
+    uint64_t read = 0;
+    for (size_t p = 0; p < tokens.size(); ++p) {
+      entry = NextEntry(layer, static_cast<int64_t>(p), tokens[p], entry);
+      read += ReadEntry(entry, static_cast<int64_t>(p));
+    }
+    hash = Mix(hash + read);
+  }
+  for (int32_t layer = 0; layer < options.recurrent_layers; ++layer) {
+    uint64_t state = 0;
+    for (const TokenId token : tokens) state = NextState(layer, token, state);
+    hash = Mix(hash + state);
+  }
+  std::vector<float> row(options.vocabulary_size);
+  FillRow(hash, row);
+  return row;
+}
+
+}  // namespace invar::models
