@@ -1,12 +1,15 @@
-// Name -> backend. Until the vector backend is asked for, nothing of it runs.
+// Name -> backend.
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace invar::kernels {
 
-std::vector<std::string> SupportedIsas() { return {"scalar"}; }
+std::vector<std::string> SupportedIsas() { return cpu::DetectedIsas(); }
 
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options, WorkerPool& pool) {
+  if (options.name == "cpu") return cpu::MakeCpuBackend(options, pool);
   if (options.name == "reference") return reference::MakeReferenceBackend(pool);
   return InvalidArgument("unknown backend '" + options.name + "'; known: cpu, reference", "backend");
 }

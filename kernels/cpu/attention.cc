@@ -1,0 +1,194 @@
+// A tile is up to 48 query rows (tokens x heads of one KV head). Where a span is one tile and its context is long, its
+// superblocks are computed as separate tasks and merged afterwards; else one task walks them all. Both merge the same
+// partials in the same order, so the choice changes no bits.
+#include "kernels/cpu/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/matmul.h"
+
+namespace invar::kernels::cpu {
+namespace {
+
+constexpr int64_t kTileRows = 48;
+
+int64_t ValueStride(const int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+struct Tile {
+  const KvSpan* span;
+  int64_t kv_head;
+  int64_t first_token;  // In the span.
+  int64_t tokens;
+  int64_t first_superblock;
+  int64_t superblocks;
+  int64_t partial;  // Index of the first of its rows' partials, or -1: not split.
+};
+
+struct Task {
+  const Tile* tile;
+  int64_t superblock;  // Or -1: all.
+};
+
+// Floats of one partial of `rows` rows.
+int64_t PartialFloats(const int64_t rows, const int64_t head_dim) { return rows * (2 + ValueStride(head_dim)) + 32; }
+
+AttentionPartial PartialAt(float* memory, const int64_t rows, const int64_t head_dim) {
+  const int64_t aligned = (rows + 15) / 16 * 16;
+  return {.largest = memory,
+          .total = memory + aligned,
+          .values = memory + 2 * aligned,
+          .value_stride = ValueStride(head_dim)};
+}
+
+std::vector<Tile> CutTiles(const AttentionArgs& args) {
+  const int64_t group = args.shape.heads / args.shape.kv_heads;
+  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / group);
+  std::vector<Tile> tiles;
+  int64_t partials = 0;
+  for (const KvSpan& span : args.spans) {
+    const int64_t count = (span.rows + tile_tokens - 1) / tile_tokens;
+    for (int64_t index = count - 1; index >= 0; --index) {  // The longest first: better balance.
+      const int64_t first = index * tile_tokens;
+      const int64_t tokens = std::min<int64_t>(tile_tokens, span.rows - first);
+      const int64_t from =
+          args.shape.window > 0 ? std::max<int64_t>(0, span.first_position + first - args.shape.window + 1) : 0;
+      const int64_t first_superblock = from / kSuperblockTokens;
+      const int64_t superblocks = (span.first_position + first + tokens - 1) / kSuperblockTokens - first_superblock + 1;
+      for (int64_t head = 0; head < args.shape.kv_heads; ++head) {
+        const bool split = count == 1 && superblocks > 1;
+        tiles.push_back({&span, head, first, tokens, first_superblock, superblocks, split ? partials : -1});
+        if (split) partials += superblocks;
+      }
+    }
+  }
+  return tiles;
+}
+
+class Attention {
+ public:
+  Attention(const KernelTable& table, const AttentionArgs& args, const DType kv)
+      : table_(table),
+        args_(args),
+        bf16_(kv == DType::kBf16),
+        group_(args.shape.heads / args.shape.kv_heads),
+        max_rows_(std::max<int64_t>(1, kTileRows / group_) * group_),
+        partial_floats_(PartialFloats(max_rows_ + 16, args.shape.head_dim)),
+        head_bytes_(KvHeadBytes(args.shape.head_dim, kv)) {}
+
+  int64_t partial_floats() const { return partial_floats_; }
+
+  void Run(const Task& task, float* shared) const {
+    static thread_local Scratch local;
+    const int64_t dim = args_.shape.head_dim;
+    const int64_t floats = max_rows_ * (dim + 64 + 64 + 1) + 64 + 2 * partial_floats_;
+    float* memory = local.Floats(floats);
+    const Tile& tile = *task.tile;
+    float* q = memory;
+    float* scores = q + max_rows_ * dim;
+    float* weights = scores + max_rows_ * 64;
+    float* correction = weights + max_rows_ * 64;
+    float* own = correction + (max_rows_ + 15) / 16 * 16;
+    CopyQueries(tile, q);
+    AttentionTile t{.bf16 = bf16_,
+                    .q = q,
+                    .tokens = tile.tokens,
+                    .group = group_,
+                    .first_position = tile.span->first_position + tile.first_token,
+                    .head_dim = dim,
+                    .window = args_.shape.window,
+                    .scale = args_.shape.scale,
+                    .arena = tile.span->kv.arena,
+                    .pages = tile.span->kv.pages.data(),
+                    .page_stride = tile.span->kv.page_stride_bytes,
+                    .offset = tile.span->kv.layer_offset_bytes + tile.kv_head * head_bytes_,
+                    .scores = scores,
+                    .weights = weights,
+                    .correction = correction};
+    if (task.superblock >= 0) {
+      float* at = shared + (tile.partial + task.superblock - tile.first_superblock) * partial_floats_;
+      table_.attention_superblock(t, task.superblock, PartialAt(at, max_rows_, dim));
+      return;
+    }
+    const AttentionPartial whole = PartialAt(own, max_rows_, dim);
+    const AttentionPartial part = PartialAt(own + partial_floats_, max_rows_, dim);
+    for (int64_t s = 0; s < tile.superblocks; ++s) {
+      table_.attention_superblock(t, tile.first_superblock + s, s == 0 ? whole : part);
+      if (s > 0) table_.attention_merge(whole, part, tile.tokens * group_);
+    }
+    Finish(tile, whole);
+  }
+
+  void MergeSplit(const Tile& tile, float* shared) const {
+    const AttentionPartial whole = PartialAt(shared + tile.partial * partial_floats_, max_rows_, args_.shape.head_dim);
+    for (int64_t s = 1; s < tile.superblocks; ++s) {
+      const AttentionPartial part =
+          PartialAt(shared + (tile.partial + s) * partial_floats_, max_rows_, args_.shape.head_dim);
+      table_.attention_merge(whole, part, tile.tokens * group_);
+    }
+    Finish(tile, whole);
+  }
+
+ private:
+  // Rows of the tile in product form, one after another.
+  void CopyQueries(const Tile& tile, float* q) const {
+    const int64_t dim = args_.shape.head_dim;
+    const int64_t element = bf16_ && !table_.expands ? 2 : 4;
+    for (int64_t r = 0; r < tile.tokens * group_; ++r) {
+      const int64_t row = tile.span->row_begin + tile.first_token + r / group_;
+      const int64_t head = tile.kv_head * group_ + r % group_;
+      const std::byte* from = args_.q.row_bytes(row) + head * dim * BytesOf(args_.q.dtype);
+      table_.copy_row(from, dim, bf16_, reinterpret_cast<std::byte*>(q) + r * dim * element);
+    }
+  }
+
+  void Finish(const Tile& tile, const AttentionPartial& whole) const {
+    const int64_t dim = args_.shape.head_dim;
+    for (int64_t r = 0; r < tile.tokens * group_; ++r) {
+      const int64_t row = tile.span->row_begin + tile.first_token + r / group_;
+      const int64_t head = tile.kv_head * group_ + r % group_;
+      const float* gate = args_.gate.data != nullptr ? args_.gate.row(row) + head * args_.gate_head_stride : nullptr;
+      void* out = args_.out.row_bytes(row) + head * dim * BytesOf(args_.out.dtype);
+      table_.attention_finish(whole.values + r * whole.value_stride, whole.total[r], gate, dim, out,
+                              args_.out.dtype == DType::kBf16);
+    }
+  }
+
+  const KernelTable& table_;
+  const AttentionArgs& args_;
+  const bool bf16_;
+  const int64_t group_;
+  const int64_t max_rows_;
+  const int64_t partial_floats_;
+  const int64_t head_bytes_;
+};
+
+}  // namespace
+
+int64_t KvHeadBytes(const int64_t head_dim, const DType kv) {
+  return kPageTokens * (head_dim + ValueStride(head_dim)) * BytesOf(kv);
+}
+
+void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArgs& args, const DType kv,
+                  Scratch& partials) {
+  const std::vector<Tile> tiles = CutTiles(args);
+  const Attention attention(table, args, kv);
+  std::vector<Task> tasks;
+  std::vector<const Tile*> split;
+  int64_t count = 0;
+  for (const Tile& tile : tiles) {
+    if (tile.partial < 0) {
+      tasks.push_back({&tile, -1});
+      continue;
+    }
+    for (int64_t s = 0; s < tile.superblocks; ++s) tasks.push_back({&tile, tile.first_superblock + s});
+    split.push_back(&tile);
+    count = std::max(count, tile.partial + tile.superblocks);
+  }
+  float* shared = partials.Floats(count * attention.partial_floats() + 16);
+  pool.ParallelFor(static_cast<int64_t>(tasks.size()), [&](const int64_t i) { attention.Run(tasks[i], shared); });
+  pool.ParallelFor(static_cast<int64_t>(split.size()),
+                   [&](const int64_t i) { attention.MergeSplit(*split[i], shared); });
+}
+
+}  // namespace invar::kernels::cpu

@@ -1,0 +1,119 @@
+// Two forks a round of at most 512 tokens a span: q, k and gates of every token, laid out head after head (rows a power
+// of two apart would share cache sets); then the recurrence. Rounds bound the scratch; the state carries over exactly.
+#include "kernels/cpu/delta_scan.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace invar::kernels::cpu {
+namespace {
+
+constexpr int64_t kRoundTokens = 512;
+constexpr int64_t kColumns = 32;
+constexpr int64_t kRowsPerTask = 8;
+
+// Part of a span handled in one round; `slot` is where its rows start in the scratch.
+struct Piece {
+  const StateSpan* span;
+  int64_t first_row;  // Of the batch.
+  int64_t rows;
+  int64_t slot;
+};
+
+struct Layout {
+  float* q;  // [heads_k][slots, dim_k]
+  float* k;
+  float* qk;    // [heads_k][slots]
+  float* beta;  // [heads_v][slots]
+  float* decay;
+  int64_t slots;
+};
+
+Layout Reserve(const DeltaShape& shape, const int64_t slots, Scratch& scratch) {
+  const int64_t keys = shape.heads_k * slots * shape.dim_k;
+  float* memory = scratch.Floats(2 * keys + (shape.heads_k + 2 * shape.heads_v) * slots);
+  Layout layout{
+      .q = memory, .k = memory + keys, .qk = memory + 2 * keys, .beta = nullptr, .decay = nullptr, .slots = slots};
+  layout.beta = layout.qk + shape.heads_k * slots;
+  layout.decay = layout.beta + shape.heads_v * slots;
+  return layout;
+}
+
+void PrepareRow(const KernelTable& table, const DeltaArgs& args, const Layout& layout, const int64_t row,
+                const int64_t slot) {
+  const DeltaShape& shape = args.shape;
+  static thread_local std::vector<float> gates;
+  gates.resize(2 * shape.heads_v);
+  float* beta = gates.data();
+  float* decay = beta + shape.heads_v;
+  table.delta_gates(args.b.row(row), args.a.row(row), args.a_log.data(), args.dt_bias.data(), shape.heads_v, beta,
+                    decay);
+  for (int64_t h = 0; h < shape.heads_v; ++h) {
+    layout.beta[h * layout.slots + slot] = beta[h];
+    layout.decay[h * layout.slots + slot] = decay[h];
+  }
+  for (int64_t h = 0; h < shape.heads_k; ++h) {
+    const int64_t at = h * layout.slots + slot;
+    table.delta_prepare({.q = args.qkv.row(row) + h * shape.dim_k,
+                         .k = args.qkv.row(row) + (shape.heads_k + h) * shape.dim_k,
+                         .dim_k = shape.dim_k,
+                         .q_out = layout.q + at * shape.dim_k,
+                         .k_out = layout.k + at * shape.dim_k,
+                         .qk = layout.qk + at});
+  }
+}
+
+void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& layout, const Piece& piece,
+                 const int64_t h, const int64_t column) {
+  static thread_local Scratch local;
+  const DeltaShape& shape = args.shape;
+  const int64_t at = h / (shape.heads_v / shape.heads_k) * layout.slots + piece.slot;
+  const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
+  table.delta_columns({.q = layout.q + at * shape.dim_k,
+                       .k = layout.k + at * shape.dim_k,
+                       .qk = layout.qk + at,
+                       .decay = layout.decay + h * layout.slots + piece.slot,
+                       .beta = layout.beta + h * layout.slots + piece.slot,
+                       .rows = piece.rows,
+                       .dim_k = shape.dim_k,
+                       .v = args.qkv.row(piece.first_row) + channel,
+                       .v_stride = args.qkv.stride,
+                       .state = piece.span->recurrent + h * shape.dim_k * shape.dim_v + column,
+                       .state_stride = shape.dim_v,
+                       .columns = std::min<int64_t>(kColumns, shape.dim_v - column),
+                       .out = args.out.row(piece.first_row) + h * shape.dim_v + column,
+                       .out_stride = args.out.stride,
+                       .scratch = local.Floats(shape.dim_k * kColumns)});
+}
+
+}  // namespace
+
+void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared) {
+  const DeltaShape& shape = args.shape;
+  const int64_t column_blocks = (shape.dim_v + kColumns - 1) / kColumns;
+  for (int64_t done = 0;; done += kRoundTokens) {
+    std::vector<Piece> pieces;
+    std::vector<int64_t> rows;  // Slot -> row of the batch.
+    for (const StateSpan& span : args.spans) {
+      if (span.rows <= done) continue;
+      const int64_t count = std::min<int64_t>(kRoundTokens, span.rows - done);
+      pieces.push_back({&span, span.row_begin + done, count, static_cast<int64_t>(rows.size())});
+      for (int64_t i = 0; i < count; ++i) rows.push_back(span.row_begin + done + i);
+    }
+    if (pieces.empty()) return;
+    const int64_t slots = static_cast<int64_t>(rows.size());
+    const Layout layout = Reserve(shape, slots, prepared);
+    pool.ParallelFor((slots + kRowsPerTask - 1) / kRowsPerTask, [&](const int64_t task) {
+      for (int64_t i = task * kRowsPerTask; i < std::min(slots, (task + 1) * kRowsPerTask); ++i) {
+        PrepareRow(table, args, layout, rows[i], i);
+      }
+    });
+    pool.ParallelFor(static_cast<int64_t>(pieces.size()) * shape.heads_v, [&](const int64_t task) {
+      for (int64_t block = 0; block < column_blocks; ++block) {
+        ScanColumns(table, args, layout, pieces[task / shape.heads_v], task % shape.heads_v, block * kColumns);
+      }
+    });
+  }
+}
+
+}  // namespace invar::kernels::cpu

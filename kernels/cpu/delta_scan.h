@@ -1,0 +1,14 @@
+// The gated delta rule over all spans of a batch: heads and columns of the state are split over threads, tokens are
+// not.
+#pragma once
+
+#include "base/worker_pool.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/scratch.h"
+
+namespace invar::kernels::cpu {
+
+void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared);
+
+}  // namespace invar::kernels::cpu

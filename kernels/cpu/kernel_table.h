@@ -1,0 +1,160 @@
+// The functions each instruction set provides, and their arguments: plain structs of pointers and numbers.
+// Nothing here is an inline function: one shared between files built for different machines would be linked once,
+// perhaps in the copy built for the newer machine. All functions require denormals flushed (WorkerPool) and allocate
+// nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace invar::kernels::cpu {
+
+// How activations meet weights in a product.
+enum class Product : uint8_t {
+  kBf16,   // bf16 pairs x bf16 pairs
+  kWiden,  // f32 x bf16 pairs, in the same order of sums
+  kF32,    // f32 x f32
+};
+
+inline constexpr int kPanelColumns = 64;  // Outputs in one packed panel.
+inline constexpr int kBlockRows = 96;     // Rows one call handles at most: 16 tiles of 6.
+
+// out[r, c] (+)= sum_k a[r, k] panel[k, c] (+ bias[c]) for one panel.
+struct PanelProduct {
+  Product product = Product::kBf16;
+  const void* a = nullptr;      // [rows, k rounded up to 2]: bf16 or, where KernelTable::expands, f32.
+  int64_t a_stride = 0;         // Elements.
+  int64_t rows = 0;             // 1..kBlockRows
+  const void* panel = nullptr;  // bf16 [k / 2][64][2], or f32 [k][64].
+  int64_t k = 0;
+  int64_t columns = 0;          // Valid outputs, 1..64.
+  const float* bias = nullptr;  // [columns] or null.
+  bool add = false;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+struct QkvRow {
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t q_head_stride = 0;
+  const float* q_norm = nullptr;  // Or null.
+  const float* k_norm = nullptr;
+  float eps = 0.0F;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  int64_t half = 0;  // rotary dims / 2
+  bool bf16 = true;  // Type of q_out and page.
+  void* q_out = nullptr;
+  std::byte* page = nullptr;  // This layer's part of the page (layout in attention_inl.h).
+  int64_t place = 0;          // Position in the page.
+};
+
+// Query rows of one tile: token-major, `group` heads of one KV head a token.
+struct AttentionTile {
+  bool bf16 = true;
+  const void* q = nullptr;  // Packed copy [rows, head_dim] in product form (KernelTable::copy_row).
+  int64_t tokens = 0;
+  int64_t group = 0;
+  int64_t first_position = 0;  // Of the tile's first token.
+  int64_t head_dim = 0;
+  int64_t window = 0;
+  float scale = 0.0F;
+  const std::byte* arena = nullptr;
+  const int32_t* pages = nullptr;
+  int64_t page_stride = 0;
+  int64_t offset = 0;           // Of this layer and KV head inside a page.
+  float* scores = nullptr;      // [rows, 64] scratch.
+  float* weights = nullptr;     // [rows, 64] scratch (bf16 or f32).
+  float* correction = nullptr;  // [rows] scratch.
+};
+
+// Softmax partial of some rows: largest score, sum of weights, weighted values.
+struct AttentionPartial {
+  float* largest = nullptr;  // [rows]; -inf: nothing seen.
+  float* total = nullptr;    // [rows]
+  float* values = nullptr;   // [rows, value_stride]
+  int64_t value_stride = 0;  // head_dim rounded up to 16.
+};
+
+struct ConvChannels {
+  const float* x = nullptr;  // First row of the span, at the first channel.
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  int64_t channels = 0;
+  const float* weight = nullptr;  // [channels, kernel]
+  int64_t kernel = 0;             // 1..8
+  float* state = nullptr;         // [kernel - 1, state_stride]
+  int64_t state_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+struct DeltaPrepare {  // One token, one key head.
+  const float* q = nullptr;
+  const float* k = nullptr;
+  int64_t dim_k = 0;
+  float* q_out = nullptr;
+  float* k_out = nullptr;
+  float* qk = nullptr;  // q . k after normalisation.
+};
+
+struct DeltaColumns {        // One sequence, one value head, some columns of its state.
+  const float* q = nullptr;  // [rows, dim_k], normalised.
+  const float* k = nullptr;
+  const float* qk = nullptr;     // [rows]
+  const float* decay = nullptr;  // [rows]: exp(g)
+  const float* beta = nullptr;   // [rows]
+  int64_t rows = 0;
+  int64_t dim_k = 0;
+  const float* v = nullptr;
+  int64_t v_stride = 0;
+  float* state = nullptr;  // [dim_k, state_stride]
+  int64_t state_stride = 0;
+  int64_t columns = 0;  // 1..32
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  float* scratch = nullptr;  // [dim_k, 32], 64-byte aligned.
+};
+
+struct KernelTable {
+  const char* name;
+  bool expands;  // bf16 activations are widened to f32 rows before a product.
+  // Copies n bf16 (or f32 where !bf16) into product form, zero-padded to an even count.
+  void (*copy_row)(const void* from, int64_t n, bool bf16, void* to);
+  void (*panel_product)(const PanelProduct&);
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, void* out, bool bf16);
+  void (*gated_rms_norm)(const float* x, const float* z, const float* weight, int64_t n, float eps, void* out,
+                         bool bf16);
+  void (*swiglu)(const float* gate, const float* up, int64_t n, void* out, bool bf16);
+  void (*add_sigmoid_scaled)(const float* x, float gate, int64_t n, float* out);
+  void (*add_scaled)(const float* x, float scale, int64_t n, float* out);  // out = fma(scale, x, out)
+  void (*softmax)(const float* x, int64_t n, float* out);
+  void (*qkv_row)(const QkvRow&);
+  void (*attention_superblock)(const AttentionTile&, int64_t superblock, const AttentionPartial&);
+  void (*attention_merge)(const AttentionPartial& into, const AttentionPartial& from, int64_t rows);
+  // out = values / total (* sigmoid(gate)) for one row.
+  void (*attention_finish)(const float* values, float total, const float* gate, int64_t n, void* out, bool bf16);
+  void (*conv)(const ConvChannels&);
+  void (*delta_prepare)(const DeltaPrepare&);
+  // beta = sigmoid(b); decay = exp(-exp(a_log) softplus(a + dt_bias)), for all heads of one token.
+  void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t heads,
+                      float* beta, float* decay);
+  void (*delta_columns)(const DeltaColumns&);
+  // Peak of the product's own inner operation: runs `steps` of it on registers. Returns flops done.
+  double (*peak)(int64_t steps, float* sink);
+};
+
+// Each file's table. Calling its functions needs a machine that runs them (isa.h chooses).
+const KernelTable& ScalarTable();
+const KernelTable& Avx2Table();
+const KernelTable& Avx512Bf16Table();
+
+// Largest kernel width of CausalConv.
+inline constexpr int kMaxConvKernel = 8;
+
+}  // namespace invar::kernels::cpu

@@ -1,0 +1,89 @@
+// A task is a few panels x at most kBlockRows rows, big enough (a few microseconds) that handing it out costs nothing.
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/pack.h"
+
+namespace invar::kernels::cpu {
+namespace {
+
+constexpr int64_t kTaskProducts = 1 << 18;  // Multiply-adds a task should have at least: about 5 us.
+
+struct Cut {
+  int64_t first_task;
+  int64_t panels_per_task;
+  int64_t panel_tasks;  // Tasks for one block of rows.
+};
+
+Cut CutJob(const MatmulJob& job, const int64_t first_task) {
+  const int64_t panels = (job.weight->rows + kPanelColumns - 1) / kPanelColumns;
+  const int64_t rows = std::min<int64_t>(job.rows, kBlockRows);
+  // A panel is also a read from memory: count it like four rows at least.
+  const int64_t cost = job.weight->cols * kPanelColumns * std::max<int64_t>(rows, 4);
+  const int64_t per_task = std::clamp<int64_t>(kTaskProducts / cost, 1, panels);
+  return {first_task, per_task, (panels + per_task - 1) / per_task};
+}
+
+void RunTask(const KernelTable& table, const MatmulJob& job, const Cut& cut, const int64_t task) {
+  const PackedMatrix& weight = *job.weight;
+  const int64_t first_row = task / cut.panel_tasks * kBlockRows;
+  const int64_t first_panel = task % cut.panel_tasks * cut.panels_per_task;
+  const int64_t panels = (weight.rows + kPanelColumns - 1) / kPanelColumns;
+  const int64_t end_panel = std::min(first_panel + cut.panels_per_task, panels);
+  const int64_t element = job.product == Product::kBf16 && !table.expands ? 2 : 4;
+  for (int64_t panel = first_panel; panel < end_panel; ++panel) {
+    const int64_t column = panel * kPanelColumns;
+    table.panel_product(
+        {.product = job.product,
+         .a = static_cast<const std::byte*>(job.a) + first_row * job.a_stride * element,
+         .a_stride = job.a_stride,
+         .rows = std::min<int64_t>(kBlockRows, job.rows - first_row),
+         .panel = static_cast<const std::byte*>(weight.data) + panel * PackedPanelBytes(weight.cols, weight.dtype),
+         .k = weight.cols,
+         .columns = std::min<int64_t>(kPanelColumns, weight.rows - column),
+         .bias = job.bias != nullptr ? job.bias + column : nullptr,
+         .add = job.add,
+         .out = job.out + first_row * job.out_stride + column,
+         .out_stride = job.out_stride});
+  }
+}
+
+}  // namespace
+
+Product ProductOf(const DType activations, const DType weight) {
+  if (weight == DType::kF32) {
+    Check(activations == DType::kF32, "f32 weights meet f32 activations");
+    return Product::kF32;
+  }
+  return activations == DType::kBf16 ? Product::kBf16 : Product::kWiden;
+}
+
+// 16 more than needed: rows a power of two apart would share the same few cache sets.
+int64_t ProductStride(const int64_t cols) { return (cols + 1) / 2 * 2 + 16; }
+
+int64_t ProductElementBytes(const KernelTable& table, const DType activations) {
+  return activations == DType::kBf16 && !table.expands ? 2 : 4;
+}
+
+bool NeedsCopy(const KernelTable& table, const DType activations, const int64_t cols) {
+  return cols % 2 != 0 || (activations == DType::kBf16 && table.expands);
+}
+
+void RunJobs(const KernelTable& table, WorkerPool& pool, std::span<const MatmulJob> jobs) {
+  std::vector<Cut> cuts;
+  int64_t tasks = 0;
+  for (const MatmulJob& job : jobs) {
+    cuts.push_back(CutJob(job, tasks));
+    tasks += cuts.back().panel_tasks * ((job.rows + kBlockRows - 1) / kBlockRows);
+  }
+  pool.ParallelFor(tasks, [&](const int64_t task) {
+    const auto after = std::upper_bound(cuts.begin(), cuts.end(), task,
+                                        [](const int64_t t, const Cut& cut) { return t < cut.first_task; });
+    const size_t index = static_cast<size_t>(after - cuts.begin()) - 1;
+    RunTask(table, jobs[index], cuts[index], task - cuts[index].first_task);
+  });
+}
+
+}  // namespace invar::kernels::cpu

@@ -1,0 +1,73 @@
+// The table of one instruction set, from the operations included before.
+
+static void CopyRow(const void* from, const int64_t n, const bool bf16, void* to) {
+  if (!bf16) {
+    for (int64_t i = 0; i < n; i += 16) {
+      StoreAs(to, i, false, LoadUpTo(static_cast<const float*>(from) + i, n - i), n - i);
+    }
+    if (n % 2 != 0) static_cast<float*>(to)[n] = 0.0F;
+    return;
+  }
+  const auto* source = static_cast<const uint16_t*>(from);
+  if constexpr (kExpands) {
+    auto* wide = static_cast<float*>(to);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) Store(wide + i, LoadBf16(source + i));
+    for (; i < n; ++i) wide[i] = __builtin_bit_cast(float, static_cast<uint32_t>(source[i]) << 16);
+    if (n % 2 != 0) wide[n] = 0.0F;
+  } else {
+    auto* copy = static_cast<uint16_t*>(to);
+    for (int64_t i = 0; i < n; ++i) copy[i] = source[i];
+    if (n % 2 != 0) copy[n] = 0;
+  }
+}
+
+// As many independent accumulators as the product kernel keeps, each taking one pair a step.
+static double Peak(const int64_t steps, float* sink) {
+  constexpr int R = kMaxTileRows;
+  constexpr int G = kTileGroups[R];
+  alignas(64) typename Bf16Product::W w[G * 32] = {};
+  alignas(64) typename Bf16Product::A a[R] = {};
+  alignas(64) float acc[R * G * 16] = {};
+  for (int64_t i = 0; i < steps; i += 256) {
+    // Stride 0 in k: everything stays in registers or the first-level cache.
+    v16 c[R][G];
+    for (int r = 0; r < R; ++r) {
+      for (int g = 0; g < G; ++g) c[r][g] = Load(acc + (r * G + g) * 16);
+    }
+    auto weights = Bf16Product::LoadW(w);
+    for (int s = 0; s < 256; ++s) {
+      for (int g = 0; g < G; ++g) {
+        for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::First(c[r][g], weights, a[r]);
+        for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::Second(c[r][g], weights, a[r]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int g = 0; g < G; ++g) Store(acc + (r * G + g) * 16, c[r][g]);
+    }
+  }
+  *sink = acc[0];
+  return static_cast<double>((steps + 255) / 256 * 256) * R * G * 16 * 4;
+}
+
+static constexpr KernelTable MakeTable(const char* name) {
+  return {.name = name,
+          .expands = kExpands,
+          .copy_row = CopyRow,
+          .panel_product = PanelProductAny,
+          .rms_norm = RmsNorm,
+          .gated_rms_norm = GatedRmsNorm,
+          .swiglu = SwiGlu,
+          .add_sigmoid_scaled = AddSigmoidScaled,
+          .add_scaled = AddScaled,
+          .softmax = Softmax,
+          .qkv_row = QkvOneRow,
+          .attention_superblock = AttentionSuperblock,
+          .attention_merge = AttentionMerge,
+          .attention_finish = AttentionFinish,
+          .conv = Conv,
+          .delta_prepare = DeltaPrepareHead,
+          .delta_gates = DeltaGates,
+          .delta_columns = Delta,
+          .peak = Peak};
+}
