@@ -77,8 +77,9 @@ case "${1:-}" in
   "") install_debian "$root/tools/deps/build.txt" ;;
   --test)
     install_debian "$root/tools/deps/build.txt" "$root/tools/deps/test.txt"
-    install_python "$root/build/venv" "$root/tools/deps/test-python.txt"
-    install_prometheus
+    # Without these tools some tests are skipped, which ctest says; an unreachable package index should not stop all the others.
+    (install_python "$root/build/venv" "$root/tools/deps/test-python.txt") || say "going on without the Python test tools"
+    (install_prometheus) || say "going on without the Prometheus server"
     ;;
   --smollm2)
     install_debian "$root/tools/deps/python.txt"
