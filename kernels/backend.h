@@ -168,7 +168,7 @@ class Backend {
 
 struct BackendOptions {
   std::string name = "cpu";          // "cpu" or "reference"
-  std::string isa;                   // Empty: the best this machine has. Errors where the machine lacks it.
+  std::string isa = {};              // Empty: the best this machine has. Errors where the machine lacks it.
   DType activations = DType::kBf16;  // kBf16 or kF32; "reference" always computes in f32 or better.
 };
 
