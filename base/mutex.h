@@ -9,7 +9,9 @@
 #else
 #define INVAR_THREAD_ANNOTATION(x)
 #endif
+#if !defined(GUARDED_BY)  // abseil, which gRPC headers include, defines the same name with the same meaning.
 #define GUARDED_BY(x) INVAR_THREAD_ANNOTATION(guarded_by(x))
+#endif
 #define REQUIRES_LOCK(x) INVAR_THREAD_ANNOTATION(requires_capability(x))
 
 namespace invar {

@@ -1,0 +1,103 @@
+// See auth.h.
+#include "server/auth.h"
+
+#include <charconv>
+#include <utility>
+
+#include "server/translate.h"
+
+namespace invar::server {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::InterceptorBatchMethods;
+
+constexpr std::string_view kScheme = "Bearer ";
+constexpr size_t kTokenBytesMax = 4096;
+
+Digest DigestFromHex(const std::string& hex) {
+  Digest digest{};
+  for (size_t i = 0; i < digest.size(); ++i) {
+    std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, digest[i], 16);
+  }
+  return digest;
+}
+
+Status TokenRequired() {
+  // One message for absent, malformed and wrong: a caller learns nothing from the difference.
+  return Status(StatusCode::kUnauthenticated, "a valid API token is required: authorization: Bearer TOKEN");
+}
+
+class Gate final : public grpc::experimental::Interceptor {
+ public:
+  Gate(grpc::experimental::ServerRpcInfo& info, const Authenticator& authenticator,
+       const GateFactory::CancelNotice& on_cancel)
+      : info_(info), authenticator_(authenticator), on_cancel_(on_cancel) {}
+
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      denied_ = !authenticator_.Authenticate(*info_.server_context(), info_.method()).ok();
+    }
+    if (denied_) Empty(*methods);
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
+        info_.server_context()->IsCancelled()) {
+      on_cancel_(info_.server_context()->peer());
+    }
+    methods->Proceed();
+  }
+
+ private:
+  static void Empty(InterceptorBatchMethods& methods) {
+    if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
+      if (grpc::ByteBuffer* message = methods.GetSerializedSendMessage()) message->Clear();
+    }
+    if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      methods.ModifySendStatus(ToGrpcStatus(TokenRequired()));
+    }
+  }
+
+  grpc::experimental::ServerRpcInfo& info_;
+  const Authenticator& authenticator_;
+  const GateFactory::CancelNotice& on_cancel_;
+  bool denied_ = true;  // Until the metadata has been seen.
+};
+
+}  // namespace
+
+Authenticator::Authenticator(const config::Config::Auth& config) : health_exempt_(config.health_exempt) {
+  for (const config::ApiToken& token : config.tokens) {
+    entries_.push_back({.tenant = token.tenant, .digest = DigestFromHex(token.sha256)});
+  }
+}
+
+StatusOr<std::string> Authenticator::Authenticate(const grpc::ServerContextBase& context,
+                                                  const std::string_view method) const {
+  if (entries_.empty()) return std::string();
+  if (health_exempt_ && method.starts_with("/grpc.health.v1.Health/")) return std::string();
+  const auto& metadata = context.client_metadata();
+  // Two headers could be read differently by a proxy in front: exactly one.
+  if (metadata.count("authorization") != 1) return TokenRequired();
+  const grpc::string_ref header = metadata.find("authorization")->second;
+  return AuthenticateHeader({header.data(), header.size()});
+}
+
+StatusOr<std::string> Authenticator::AuthenticateHeader(const std::string_view header) const {
+  if (entries_.empty()) return std::string();
+  if (!header.starts_with(kScheme) || header.size() > kTokenBytesMax) return TokenRequired();
+  const Digest digest = Sha256(header.substr(kScheme.size()));
+  const Entry* found = nullptr;
+  for (const Entry& entry : entries_) {  // All of them, whatever is found: the time tells nothing.
+    if (EqualConstantTime(entry.digest, digest)) found = &entry;
+  }
+  if (found == nullptr) return TokenRequired();
+  return found->tenant;
+}
+
+GateFactory::GateFactory(const Authenticator& authenticator, CancelNotice on_cancel)
+    : authenticator_(authenticator), on_cancel_(std::move(on_cancel)) {}
+
+grpc::experimental::Interceptor* GateFactory::CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) {
+  return new Gate(*info, authenticator_, on_cancel_);  // gRPC owns it.
+}
+
+}  // namespace invar::server

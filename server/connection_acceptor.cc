@@ -1,0 +1,262 @@
+// The accept loop: epoll over the listener, a stop event and the kept dups (for their end only).
+#include "server/connection_acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "config/fields.h"
+
+namespace invar::server {
+namespace {
+
+constexpr uint64_t kListenerKey = 0;
+constexpr uint64_t kStopKey = 1;
+// Descriptors left for everything else: model files, ops port, logs, gRPC's own.
+constexpr int64_t kReservedFiles = 48;
+// Each connection holds gRPC's descriptor and our dup.
+constexpr int64_t kFilesPerConnection = 2;
+// Rest of the listener after EMFILE: long enough not to spin, short enough to be back at once.
+constexpr int kBackOffMs = 100;
+constexpr int kBacklog = 512;
+
+struct Peer {
+  std::string ip;
+  std::string name;  // As ServerContext::peer() writes it.
+};
+
+Peer PeerOf(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET6) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+      inet_ntop(AF_INET, in6.sin6_addr.s6_addr + 12, text.data(), text.size());
+      return {text.data(), fmt::format("ipv4:{}:{}", text.data(), ntohs(in6.sin6_port))};
+    }
+    inet_ntop(AF_INET6, &in6.sin6_addr, text.data(), text.size());
+    return {text.data(), fmt::format("ipv6:%5B{}%5D:{}", text.data(), ntohs(in6.sin6_port))};
+  }
+  const auto& in4 = reinterpret_cast<const sockaddr_in&>(address);
+  inet_ntop(AF_INET, &in4.sin_addr, text.data(), text.size());
+  return {text.data(), fmt::format("ipv4:{}:{}", text.data(), ntohs(in4.sin_port))};
+}
+
+std::string BoundAddress(const int fd, const std::string& host) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  const int port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                                     : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+void Watch(const int epoll_fd, const int fd, const uint64_t key, const uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = key;
+  Check(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0, "epoll takes a descriptor", errno);
+}
+
+int64_t ConnectionsTheFilesAllow() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+  return std::max<int64_t>(1, (static_cast<int64_t>(limit.rlim_cur) - kReservedFiles) / kFilesPerConnection);
+}
+
+}  // namespace
+
+StatusOr<ListeningSocket> Listen(const std::string& address) {
+  const StatusOr<config::HostPort> parsed = config::ParseAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(parsed->host.c_str(), std::to_string(parsed->port).c_str(), &hints, &found);
+  if (error != 0) return Unavailable(fmt::format("cannot listen on {}: {}", address, gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  int last_errno = 0;
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+      last_errno = errno;
+      continue;
+    }
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) {
+      return ListeningSocket{.fd = fd, .address = BoundAddress(fd, parsed->host)};
+    }
+    last_errno = errno;
+    close(fd);
+  }
+  return Unavailable(fmt::format("cannot listen on {}: {}", address, std::strerror(last_errno)));
+}
+
+ConnectionAcceptor::ConnectionAcceptor(ListeningSocket socket, const AcceptorOptions& options, Metrics& metrics,
+                                       const Clock& clock)
+    : options_(options),
+      address_(std::move(socket.address)),
+      metrics_(metrics),
+      clock_(clock),
+      connections_max_(std::min(options.connections_max, ConnectionsTheFilesAllow())),
+      listen_fd_(socket.fd),
+      epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
+      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  Check(epoll_fd_ >= 0 && stop_fd_ >= 0, "the system gives an epoll and an event descriptor");
+  if (connections_max_ < options.connections_max) {
+    Logger("server")->warn("connections limited to {} instead of {}: the open-file limit is low", connections_max_,
+                           options.connections_max);
+  }
+}
+
+ConnectionAcceptor::~ConnectionAcceptor() {
+  Stop();
+  MutexLock lock(mu_);
+  for (const auto& [key, connection] : connections_) close(connection.dup_fd);
+  close(epoll_fd_);
+  close(stop_fd_);
+}
+
+void ConnectionAcceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink) {
+  sink_ = std::move(sink);
+  Watch(epoll_fd_, listen_fd_, kListenerKey, EPOLLIN);
+  Watch(epoll_fd_, stop_fd_, kStopKey, EPOLLIN);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void ConnectionAcceptor::Stop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    Check(write(stop_fd_, &one, sizeof(one)) == sizeof(one), "the stop event takes a one");
+    thread_.join();
+  }
+  if (listen_fd_ >= 0) close(std::exchange(listen_fd_, -1));
+}
+
+void ConnectionAcceptor::Run() {
+  bool resting = false;  // The listener is out of the epoll set until the back-off is over.
+  for (;;) {
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_fd_, events.data(), events.size(), resting ? kBackOffMs : -1);
+    bool accept_now = std::exchange(resting, false);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t key = events[i].data.u64;
+      if (key == kStopKey) return;
+      if (key == kListenerKey) {
+        accept_now = true;
+      } else {
+        Forget(key);
+      }
+    }
+    if (!accept_now || AcceptAll()) continue;
+    resting = true;
+    // Level-triggered: with clients waiting the listener would wake the loop at once, so it is masked meanwhile.
+    epoll_event event{.events = 0, .data = {.u64 = kListenerKey}};
+    epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, listen_fd_, &event);
+  }
+}
+
+bool ConnectionAcceptor::AcceptAll() {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerKey}};
+  epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, listen_fd_, &event);
+  for (;;) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+      const Peer peer = PeerOf(address);
+      Admit(fd, peer.ip, peer.name);
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      metrics_.CountRefusal(Refusal::kFiles);
+      return false;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+    // Others (ECONNABORTED, EINTR, network errors) concern that one connection.
+  }
+}
+
+void ConnectionAcceptor::Admit(const int fd, const std::string& ip, const std::string& peer) {
+  std::optional<Refusal> refusal;
+  int dup_fd = -1;
+  {
+    MutexLock lock(mu_);
+    if (open_count_ >= connections_max_) {
+      refusal = Refusal::kTotal;
+    } else if (const auto count = by_ip_.find(ip);
+               count != by_ip_.end() && count->second >= options_.connections_per_address_max) {
+      refusal = Refusal::kPerAddress;
+    } else if ((dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0) {
+      refusal = Refusal::kFiles;
+    } else {
+      const uint64_t key = next_key_++;
+      connections_[key] = {.dup_fd = dup_fd,
+                           .ip = ip,
+                           .reset_budget = static_cast<double>(options_.resets_burst),
+                           .budget_at = clock_.Now()};
+      by_peer_[peer] = key;
+      ++by_ip_[ip];
+      ++open_count_;
+      // A peer that closes or half-closes is gone for gRPC too.
+      Watch(epoll_fd_, dup_fd, key, EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLONESHOT);
+    }
+  }
+  if (refusal) {
+    metrics_.CountRefusal(*refusal);
+    close(fd);
+    return;
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listen_fd_;
+  connection.fd = fd;
+  sink_->HandleNewConnection(&connection);
+}
+
+void ConnectionAcceptor::Forget(const uint64_t key) {
+  MutexLock lock(mu_);
+  const auto found = connections_.find(key);
+  if (found == connections_.end()) return;
+  std::erase_if(by_peer_, [key](const auto& entry) { return entry.second == key; });
+  if (--by_ip_[found->second.ip] == 0) by_ip_.erase(found->second.ip);
+  close(found->second.dup_fd);  // Leaves the epoll set with it.
+  connections_.erase(found);
+  --open_count_;
+}
+
+void ConnectionAcceptor::NoteCancel(const std::string& peer) {
+  MutexLock lock(mu_);
+  const auto key = by_peer_.find(peer);
+  if (key == by_peer_.end()) return;
+  Connection& connection = connections_[key->second];
+  const TimeNs now = clock_.Now();
+  connection.reset_budget =
+      std::min(static_cast<double>(options_.resets_burst),
+               connection.reset_budget + ToSeconds(now - connection.budget_at) * options_.resets_per_second);
+  connection.budget_at = now;
+  connection.reset_budget -= 1;
+  if (connection.reset_budget >= 0) return;
+  metrics_.CountRefusal(Refusal::kAbuse);
+  Logger("server")->warn("connection closed: its calls are cancelled faster than server.resets_per_second");
+  shutdown(connection.dup_fd, SHUT_RDWR);  // The loop sees the end and forgets it.
+  by_peer_.erase(key);
+}
+
+}  // namespace invar::server

@@ -1,0 +1,93 @@
+// ConnectionAcceptor: our own accept loop in front of gRPC.
+// gRPC 1.51's listener dies for good when file descriptors run out (CVE-2023-4785) and cannot cap connections, so the
+// listening socket is ours: accept, check the caps, hand the descriptor over. A dup of each descriptor is kept to see
+// the connection end and to shut it down when its peer cancels calls faster than the budget (HTTP/2 rapid reset).
+// Threads: one of its own runs the loop; NoteCancel, StopAccepting, open_count from any.
+#pragma once
+
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "server/metrics.h"
+
+namespace invar::server {
+
+struct AcceptorOptions {
+  std::string listen;  // HOST:PORT
+  int64_t connections_max = 0;
+  int64_t connections_per_address_max = 0;
+  int64_t resets_burst = 0;
+  int64_t resets_per_second = 0;
+};
+
+// A bound, listening, non-blocking TCP socket of HOST:PORT, and what it is called ("127.0.0.1:41233").
+struct ListeningSocket {
+  int fd = -1;
+  std::string address;
+};
+// Errors: UNAVAILABLE naming the address (in use, no permission, no such host).
+StatusOr<ListeningSocket> Listen(const std::string& address);
+
+class ConnectionAcceptor {
+ public:
+  // Takes the socket. Requires: `metrics`, `clock` outlive this.
+  ConnectionAcceptor(ListeningSocket socket, const AcceptorOptions& options, Metrics& metrics, const Clock& clock);
+  ~ConnectionAcceptor();
+  ConnectionAcceptor(const ConnectionAcceptor&) = delete;
+  ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
+
+  // Connections go to `sink` from now on. Once, after the gRPC server has started.
+  void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink);
+  // Closes the listening socket; connections live on. Joins the loop. Harmless when repeated.
+  void Stop();
+
+  // A call from `peer` (gRPC's name, "ipv4:1.2.3.4:5678") was cancelled.
+  void NoteCancel(const std::string& peer);
+
+  const std::string& address() const { return address_; }
+  int64_t open_count() const { return open_count_; }
+
+ private:
+  struct Connection {
+    int dup_fd = -1;
+    std::string ip;
+    double reset_budget = 0;
+    TimeNs budget_at = 0;
+  };
+
+  void Run();
+  // False: descriptors ran out, so the listener rests a moment.
+  bool AcceptAll();
+  void Admit(int fd, const std::string& ip, const std::string& peer);
+  void Forget(uint64_t key);
+
+  const AcceptorOptions options_;
+  const std::string address_;
+  Metrics& metrics_;
+  const Clock& clock_;
+  int64_t connections_max_ = 0;  // options_, lowered to what the open-file limit allows.
+  int listen_fd_ = -1;
+  int epoll_fd_ = -1;
+  int stop_fd_ = -1;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink_;
+  std::atomic<int64_t> open_count_ = 0;
+
+  Mutex mu_;
+  uint64_t next_key_ GUARDED_BY(mu_) = 2;
+  std::map<uint64_t, Connection> connections_ GUARDED_BY(mu_);
+  std::map<std::string, uint64_t> by_peer_ GUARDED_BY(mu_);
+  std::map<std::string, int64_t> by_ip_ GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+}  // namespace invar::server

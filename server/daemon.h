@@ -1,0 +1,76 @@
+// Daemon: lifetime and wiring of everything invard runs.
+//   Start: ports open, health NOT_SERVING, the model loads on a thread of its own
+//   loaded: health SERVING                  BeginDrain: NOT_SERVING at once, new calls UNAVAILABLE, running ones go on
+//   destructor: what is left ends with UNAVAILABLE; ports close
+// Threads: Start, BeginDrain, WaitIdle, destructor from one thread.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "config/config.h"
+#include "server/auth.h"
+#include "server/connection_acceptor.h"
+#include "server/generate_service.h"
+#include "server/metrics.h"
+#include "server/ops_http.h"
+#include "server/served_model.h"
+
+namespace invar::server {
+
+class Daemon {
+ public:
+  // `on_loaded` is called once, on the loading thread, when the model serves or has failed to load.
+  // Errors: UNAVAILABLE (a port), INVALID_ARGUMENT (TLS files). Requires: `clock` outlives the daemon.
+  static StatusOr<std::unique_ptr<Daemon>> Start(const config::Config& config, ModelLoader loader, const Clock& clock,
+                                                 std::function<void(const Status&)> on_loaded);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  const std::string& grpc_address() const { return acceptor_->address(); }
+  std::string ops_address() const { return ops_ != nullptr ? ops_->address() : "off"; }
+
+  void BeginDrain();
+  // True when no call is open any more; waits at most `timeout`.
+  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.WaitIdle(timeout); }
+
+  // Null while loading. For tests that look at the engine.
+  ServedModel* model() { return published_model_; }
+  std::string MetricsText() const;
+
+ private:
+  Daemon(const config::Config& config, const Clock& clock);
+
+  Status StartGrpc();
+  Status StartOps();
+  void LoadModel(const ModelLoader& loader, const std::function<void(const Status&)>& on_loaded);
+  void SetHealth(bool serving);
+  Status Alive() const;
+  Status Ready() const;
+
+  // Set at construction.
+  const config::Config config_;
+  const Clock& clock_;
+  Metrics metrics_;
+  const Authenticator authenticator_;
+
+  std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only.
+  std::atomic<ServedModel*> published_model_ = nullptr;
+  std::atomic<bool> draining_ = false;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
+  GenerateService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<OpsHttp> ops_;
+  std::thread loader_;
+};
+
+}  // namespace invar::server

@@ -1,0 +1,73 @@
+// The RPCs of invar.v1.GenerationService, on gRPC's callback API. Reactors only hand over: requests are prepared on a
+// task queue, output arrives through a TokenStream.
+// Threads: any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "config/config.h"
+#include "invar/v1/generation.grpc.pb.h"
+#include "server/auth.h"
+#include "server/metrics.h"
+#include "server/served_model.h"
+#include "server/task_queue.h"
+#include "server/token_stream.h"
+
+namespace invar::server {
+
+class GenerateService final : public v1::GenerationService::CallbackService {
+ public:
+  // Requires: all outlive the gRPC server.
+  GenerateService(const config::Config& config, const Authenticator& authenticator, Metrics& metrics,
+                  const Clock& clock);
+
+  // From now on requests are served. Requires: `model` outlives the gRPC server.
+  void Serve(ServedModel& model);
+  // From now on new requests get UNAVAILABLE.
+  void BeginDrain();
+
+  // Generate calls that are not over.
+  int64_t calls_open() const { return calls_open_; }
+  // Waits until no Generate call is open, at most `timeout`. True when none is.
+  bool WaitIdle(std::chrono::milliseconds timeout);
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
+                                                           const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* RenderChat(grpc::CallbackServerContext* context, const v1::RenderChatRequest* request,
+                                       v1::RenderChatResponse* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+
+ private:
+  class GenerateCall;
+  class UnaryCall;
+
+  // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
+  StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
+  TranslateContext Context() const;
+  template <typename Work>
+  grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method, Work work);
+  void CallBegins();
+  void CallEnds();
+
+  const config::Config& config_;
+  const Authenticator& authenticator_;
+  Metrics& metrics_;
+  const Clock& clock_;
+  std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
+  std::atomic<bool> draining_ = false;
+  std::atomic<int64_t> calls_open_ = 0;
+  Mutex mu_;
+  CondVar idle_;
+  TaskQueue writers_;    // One thread: writes of all streams.
+  TaskQueue preparers_;  // Tokenizing and rendering.
+};
+
+}  // namespace invar::server

@@ -1,0 +1,452 @@
+// The tables. A row of kScalars gives a metric, where it comes from and the vllm:* name that dashboards and autoscalers
+// read it by; a row of HistogramRows the same for distributions. Bucket bounds hold those of vLLM, so that its
+// dashboards find every `le`, with finer ones below for small models.
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "server/version.h"
+
+namespace invar::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+struct Label {
+  const char* name = nullptr;
+  const char* value = nullptr;
+};
+
+struct Scalar {
+  const char* name;
+  MetricType type;
+  Label label;        // One, or none.
+  const char* alias;  // vllm:* name, or null.
+  const char* help;
+  double (*read)(const MetricsSnapshot&);
+};
+
+double Share(const int64_t part, const int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+// Of the pool that is nearer to its end: routers that see only one would overload hybrids.
+double KvShare(const MetricsSnapshot& s) {
+  return std::max(Share(s.engine.pages_used, s.engine.pages_total), Share(s.engine.slots_used, s.engine.slots_total));
+}
+
+constexpr MetricType kCounter = MetricType::Counter;
+constexpr MetricType kGauge = MetricType::Gauge;
+
+// Rows of one name stand together.
+const Scalar kScalars[] = {
+    {"invar_serving",
+     kGauge,
+     {},
+     nullptr,
+     "1 while requests are taken, 0 while loading or draining.",
+     [](const MetricsSnapshot& s) { return s.serving ? 1.0 : 0.0; }},
+    {"invar_draining",
+     kGauge,
+     {},
+     nullptr,
+     "1 after a stop signal.",
+     [](const MetricsSnapshot& s) { return s.draining ? 1.0 : 0.0; }},
+    {"invar_connections_open",
+     kGauge,
+     {},
+     nullptr,
+     "Connections of the gRPC port.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.connections_open); }},
+    {"invar_calls_open",
+     kGauge,
+     {},
+     nullptr,
+     "Generate calls that have not ended.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls_open); }},
+
+    // submitted = finished + cancelled + expired + failed + running + waiting, in every scrape.
+    {"invar_requests_submitted_total",
+     kCounter,
+     {},
+     nullptr,
+     "Requests the engine has taken.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.submitted); }},
+    {"invar_requests_finished_total",
+     kCounter,
+     {"reason", "stop"},
+     "vllm:request_success_total",
+     "Requests that ended as asked: at a stop string, stop token or end of text, or at a length limit.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.finished_stop); }},
+    {"invar_requests_finished_total",
+     kCounter,
+     {"reason", "length"},
+     "vllm:request_success_total",
+     "",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.finished_length); }},
+    {"invar_requests_cancelled_total",
+     kCounter,
+     {},
+     nullptr,
+     "Requests whose caller went away.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cancelled); }},
+    {"invar_requests_expired_total",
+     kCounter,
+     {},
+     nullptr,
+     "Requests whose deadline passed.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.expired); }},
+    {"invar_requests_failed_total",
+     kCounter,
+     {},
+     nullptr,
+     "Requests that ended with another error.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.failed); }},
+    {"invar_requests_running",
+     kGauge,
+     {},
+     "vllm:num_requests_running",
+     "Requests that hold KV memory.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.running); }},
+    {"invar_requests_waiting",
+     kGauge,
+     {},
+     "vllm:num_requests_waiting",
+     "Requests in the queue.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.waiting); }},
+    {"invar_requests_paused",
+     kGauge,
+     {},
+     nullptr,
+     "Requests whose reader lags behind its buffer.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.paused); }},
+
+    {"invar_prompt_tokens_total",
+     kCounter,
+     {},
+     "vllm:prompt_tokens_total",
+     "Prompt tokens of admitted requests.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.prompt_tokens); }},
+    {"invar_prefill_tokens_total",
+     kCounter,
+     {},
+     nullptr,
+     "Prompt rows run through the model, those run again after preemption included.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.prefill_tokens); }},
+    {"invar_generated_tokens_total",
+     kCounter,
+     {},
+     "vllm:generation_tokens_total",
+     "Tokens generated.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.generated_tokens); }},
+    {"invar_first_tokens_total",
+     kCounter,
+     {},
+     nullptr,
+     "Requests that produced a token.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.first_tokens); }},
+    {"invar_preemptions_total",
+     kCounter,
+     {},
+     "vllm:num_preemptions_total",
+     "Times a running request gave its memory up, to be computed again.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.preemptions); }},
+    {"invar_steps_total",
+     kCounter,
+     {},
+     nullptr,
+     "Forward passes of the engine.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.steps); }},
+    {"invar_step_tokens",
+     kGauge,
+     {},
+     nullptr,
+     "Rows of the last forward pass.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.last_step_tokens); }},
+
+    {"invar_kv_usage_ratio",
+     kGauge,
+     {},
+     "vllm:kv_cache_usage_perc",
+     "Used share of attention pages or of recurrent slots, whichever is higher; 1 is full.",
+     KvShare},
+    {"invar_kv_pages",
+     kGauge,
+     {"state", "used"},
+     nullptr,
+     "Pages of attention KV.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.pages_used); }},
+    {"invar_kv_pages",
+     kGauge,
+     {"state", "free"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.pages_total - s.engine.pages_used); }},
+    {"invar_recurrent_slots",
+     kGauge,
+     {"state", "used"},
+     nullptr,
+     "Slots of recurrent state.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.slots_used); }},
+    {"invar_recurrent_slots",
+     kGauge,
+     {"state", "free"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.slots_total - s.engine.slots_used); }},
+    {"invar_kv_used_bytes",
+     kGauge,
+     {},
+     nullptr,
+     "KV and recurrent memory held by live requests.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.kv_bytes_used); }},
+};
+
+struct HistogramRow {
+  const char* name;
+  const char* alias;
+  const char* help;
+  std::vector<double> bounds;
+};
+
+// In the order of Sample.
+const std::array<HistogramRow, kSampleCount>& HistogramRows() {
+  static const std::vector<double> first_token = {.0005, .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
+                                                  1,     2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560};
+  static const std::vector<double> per_token = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
+                                                .075,  .1,     .15,   .2,   .3,    .4,   .5,  .75,  1,
+                                                2.5,   5,      7.5,   10,   20,    40,   80};
+  static const std::vector<double> request = {.001, .0025, .005, .01, .025, .05, .1,  .2,   .3,  .5,
+                                              .8,   1,     1.5,  2,   2.5,  5,   10,  15,   20,  30,
+                                              40,   50,    60,   120, 240,  480, 960, 1920, 7680};
+  static const std::vector<double> tokens = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                             1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+  static const std::array<HistogramRow, kSampleCount> rows = {{
+      {"invar_time_to_first_token_seconds", "vllm:time_to_first_token_seconds",
+       "From the arrival of a call to its first token.", first_token},
+      {"invar_inter_token_latency_seconds", "vllm:inter_token_latency_seconds",
+       "Between two tokens of one request, as they leave the engine.", per_token},
+      {"invar_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds",
+       "Decode time over tokens after the first, once a finished request.", per_token},
+      {"invar_request_seconds", "vllm:e2e_request_latency_seconds", "From arrival to end, finished requests.", request},
+      {"invar_queue_seconds", "vllm:request_queue_time_seconds", "Wait before admission, finished requests.", request},
+      {"invar_prefill_seconds", "vllm:request_prefill_time_seconds",
+       "From admission to first token, finished requests.", request},
+      {"invar_decode_seconds", "vllm:request_decode_time_seconds", "From first token to end, finished requests.",
+       request},
+      {"invar_request_prompt_tokens", "vllm:request_prompt_tokens", "Prompt tokens, finished requests.", tokens},
+      {"invar_request_generated_tokens", "vllm:request_generation_tokens", "Generated tokens, finished requests.",
+       tokens},
+  }};
+  return rows;
+}
+
+constexpr const char* kRpcNames[kRpcCount] = {"Generate", "Tokenize", "Detokenize", "RenderChat", "ListModels"};
+constexpr const char* kRefusalNames[kRefusalCount] = {"total", "per_address", "files", "abuse"};
+
+// Metrics that need code of their own, for the docs.
+struct Described {
+  const char* name;
+  const char* type;
+  const char* help;
+};
+constexpr Described kOthers[] = {
+    {"invar_rpcs_total", "counter", "Calls that ended, by rpc and gRPC code."},
+    {"invar_connections_refused_total", "counter",
+     "Connections closed by a limit: total, per_address, files (open-file limit), abuse (too many cancelled calls)."},
+    {"invar_build_info", "gauge", "Always 1; the version is a label."},
+    {"invar_model_info", "gauge", "Always 1; architecture, fingerprint and numerics id are labels."},
+    {"vllm:cache_config_info", "gauge", "Always 1; block_size and num_gpu_blocks are labels (alias set)."},
+    {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache (alias set)."},
+    {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache (alias set)."},
+    {"process_resident_memory_bytes", "gauge", "Resident memory."},
+    {"process_open_fds", "gauge", "Open file descriptors."},
+    {"process_threads", "gauge", "Threads."},
+    {"process_cpu_seconds_total", "counter", "User and system time."},
+};
+
+class Page {
+ public:
+  // Adds a value to the family `name`, begun where the last added family has another name.
+  void Add(const std::string& name, const MetricType type, const std::string& help, Labels labels, const double value) {
+    MetricFamily& family = FamilyOf(name, type, help);
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    family.metric.push_back(std::move(metric));
+  }
+
+  void AddHistogram(const std::string& name, const std::string& help, Labels labels, ClientMetric metric) {
+    metric.label = std::move(labels);
+    FamilyOf(name, MetricType::Histogram, help).metric.push_back(std::move(metric));
+  }
+
+  std::string Text() const {
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, families_);
+    return out.str();
+  }
+
+ private:
+  MetricFamily& FamilyOf(const std::string& name, const MetricType type, const std::string& help) {
+    if (families_.empty() || families_.back().name != name) {
+      MetricFamily family;
+      family.name = name;
+      family.help = help;
+      family.type = type;
+      families_.push_back(std::move(family));
+    }
+    return families_.back();
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+Labels AliasLabels(const MetricsSnapshot& snapshot) { return {{"model_name", snapshot.model}, {"engine", "0"}}; }
+
+void AddScalars(const MetricsSnapshot& snapshot, const bool aliases, Page& page) {
+  for (const Scalar& row : kScalars) {
+    if (aliases && row.alias == nullptr) continue;
+    Labels labels = aliases ? AliasLabels(snapshot) : Labels{{"model", snapshot.model}};
+    const bool is_reason = row.label.name != nullptr && aliases;
+    if (row.label.name != nullptr) labels.push_back({is_reason ? "finished_reason" : row.label.name, row.label.value});
+    page.Add(aliases ? row.alias : row.name, row.type, row.help, std::move(labels), row.read(snapshot));
+  }
+}
+
+void AddAliasExtras(const MetricsSnapshot& snapshot, Page& page) {
+  Labels labels = AliasLabels(snapshot);
+  page.Add("vllm:prefix_cache_queries_total", kCounter, "Prompt tokens looked up in the prefix cache.", labels,
+           static_cast<double>(snapshot.engine.prompt_tokens));
+  page.Add("vllm:prefix_cache_hits_total", kCounter, "Prompt tokens found in the prefix cache.", labels, 0.0);
+  labels.push_back({"block_size", std::to_string(kernels::kPageTokens)});
+  labels.push_back({"num_gpu_blocks", std::to_string(snapshot.engine.pages_total)});
+  page.Add("vllm:cache_config_info", kGauge, "Shape of the KV memory.", std::move(labels), 1.0);
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t EntriesOf(const char* folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  return error ? 0 : std::distance(begin(entries), end(entries));
+}
+
+void AddProcess(Page& page) {
+  page.Add("process_resident_memory_bytes", kGauge, "Resident memory.", {}, static_cast<double>(ResidentBytes()));
+  page.Add("process_open_fds", kGauge, "Open file descriptors.", {}, static_cast<double>(EntriesOf("/proc/self/fd")));
+  page.Add("process_threads", kGauge, "Threads.", {}, static_cast<double>(EntriesOf("/proc/self/task")));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * t.tv_usec; };
+  page.Add("process_cpu_seconds_total", kCounter, "User and system time.", {},
+           seconds(usage.ru_utime) + seconds(usage.ru_stime));
+}
+
+void AddInfo(const MetricsSnapshot& snapshot, Page& page) {
+  page.Add("invar_build_info", kGauge, "Always 1; the version is a label.", {{"version", kVersion}}, 1.0);
+  if (!snapshot.spec) return;
+  page.Add("invar_model_info", kGauge, "Always 1; what is served stands in the labels.",
+           {{"model", snapshot.model},
+            {"architecture", snapshot.spec->architecture},
+            {"fingerprint", snapshot.spec->fingerprint},
+            {"numerics_id", snapshot.spec->numerics_id}},
+           1.0);
+}
+
+}  // namespace
+
+Metrics::Metrics(const bool vllm_aliases) : vllm_aliases_(vllm_aliases) {
+  for (int i = 0; i < kSampleCount; ++i) {
+    histograms_[i] = std::make_unique<prometheus::Histogram>(HistogramRows()[i].bounds);
+  }
+}
+
+void Metrics::Observe(const Sample sample, const double value) {
+  histograms_[static_cast<size_t>(sample)]->Observe(std::max(value, 0.0));
+}
+
+void Metrics::CountCall(const Rpc rpc, const StatusCode code) {
+  ++calls_[static_cast<size_t>(rpc)][static_cast<size_t>(code)];
+}
+
+void Metrics::CountRefusal(const Refusal refusal) { ++refusals_[static_cast<size_t>(refusal)]; }
+
+std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
+  Page page;
+  AddInfo(snapshot, page);
+  AddScalars(snapshot, /*aliases=*/false, page);
+  for (int rpc = 0; rpc < kRpcCount; ++rpc) {
+    for (int code = 0; code < kCodeCount; ++code) {
+      const int64_t count = calls_[rpc][code];
+      if (count == 0 && code != 0) continue;
+      page.Add("invar_rpcs_total", kCounter, "Calls that ended, by rpc and gRPC code.",
+               {{"rpc", kRpcNames[rpc]}, {"code", std::string(StatusCodeName(static_cast<StatusCode>(code)))}},
+               static_cast<double>(count));
+    }
+  }
+  for (int i = 0; i < kRefusalCount; ++i) {
+    page.Add("invar_connections_refused_total", kCounter, "Connections closed by a limit.",
+             {{"reason", kRefusalNames[i]}}, static_cast<double>(refusals_[i]));
+  }
+  for (int i = 0; i < kSampleCount; ++i) {
+    const HistogramRow& row = HistogramRows()[i];
+    page.AddHistogram(row.name, row.help, {{"model", snapshot.model}}, histograms_[i]->Collect());
+  }
+  if (vllm_aliases_) {
+    AddScalars(snapshot, /*aliases=*/true, page);
+    AddAliasExtras(snapshot, page);
+    for (int i = 0; i < kSampleCount; ++i) {
+      const HistogramRow& row = HistogramRows()[i];
+      page.AddHistogram(row.alias, row.help, AliasLabels(snapshot), histograms_[i]->Collect());
+    }
+  }
+  AddProcess(page);
+  return page.Text();
+}
+
+std::string PrintMetricsDocs() {
+  std::string out =
+      "# Metrics\n\n"
+      "Generated by `invar config --metrics-docs`; do not edit. The tables they come from are in "
+      "`server/metrics.cc`.\n\n"
+      "`GET /metrics` on the ops port gives Prometheus text. Units are base units and part of the name. Labels are "
+      "`model` and the few named below; never a tenant or a request, so the number of series is constant. With "
+      "`metrics.vllm_aliases` the same numbers also appear under the vllm:* names, labelled `model_name` and "
+      "`engine`.\n\n"
+      "In every scrape `submitted = finished + cancelled + expired + failed + running + waiting`.\n\n"
+      "| name | type | labels | alias | meaning |\n|---|---|---|---|---|\n";
+  const char* last = "";
+  for (const Scalar& row : kScalars) {
+    if (std::string_view(row.name) == last) continue;
+    last = row.name;
+    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.name, row.type == kCounter ? "counter" : "gauge",
+                       row.label.name != nullptr ? row.label.name : "",
+                       row.alias != nullptr ? fmt::format("`{}`", row.alias) : "", row.help);
+  }
+  for (const HistogramRow& row : HistogramRows()) {
+    out += fmt::format("| `{}` | histogram | | `{}` | {} Buckets: {} |\n", row.name, row.alias, row.help,
+                       fmt::join(row.bounds, ", "));
+  }
+  for (const Described& row : kOthers) out += fmt::format("| `{}` | {} | | | {} |\n", row.name, row.type, row.help);
+  return out;
+}
+
+}  // namespace invar::server

@@ -1,0 +1,75 @@
+// Every metric of the daemon. Names, types, units and help stand in the tables of metrics.cc; docs/METRICS.md is made
+// from them. Two kinds: numbers read from snapshots at scrape time, and histograms and counters fed by events.
+// Labels are few enums, never tenants or request ids, so that the number of series is constant.
+// Threads: any.
+#pragma once
+
+#include <prometheus/histogram.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/stats.h"
+#include "models/model.h"
+
+namespace invar::server {
+
+enum class Rpc { kGenerate, kTokenize, kDetokenize, kRenderChat, kListModels };
+inline constexpr int kRpcCount = 5;
+inline constexpr int kCodeCount = 17;
+
+enum class Sample {
+  kFirstToken,       // Seconds from the call's arrival to its first token.
+  kInterToken,       // Seconds between two tokens of one request.
+  kTimePerToken,     // Seconds of decode a token, one observation a finished request.
+  kRequest,          // Seconds from arrival to the end of a finished request.
+  kQueue,            // Seconds until admission.
+  kPrefill,          // Seconds from admission to the first token.
+  kDecode,           // Seconds from the first token to the end.
+  kPromptTokens,     // Of finished requests.
+  kGeneratedTokens,  // Of finished requests.
+};
+inline constexpr int kSampleCount = 9;
+
+enum class Refusal { kTotal, kPerAddress, kFiles, kAbuse };
+inline constexpr int kRefusalCount = 4;
+
+// What a scrape reads besides the event-fed numbers.
+struct MetricsSnapshot {
+  std::string model;  // Empty while loading.
+  std::optional<models::ModelSpec> spec;
+  engine::EngineStats engine;
+  bool serving = false;
+  bool draining = false;
+  int64_t connections_open = 0;
+  int64_t calls_open = 0;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(bool vllm_aliases);
+
+  void Observe(Sample sample, double value);
+  void CountCall(Rpc rpc, StatusCode code);
+  void CountRefusal(Refusal refusal);
+
+  // The exposition text of Prometheus.
+  std::string Text(const MetricsSnapshot& snapshot) const;
+
+ private:
+  const bool vllm_aliases_;
+  std::array<std::unique_ptr<prometheus::Histogram>, kSampleCount> histograms_;
+  std::array<std::array<std::atomic<int64_t>, kCodeCount>, kRpcCount> calls_{};
+  std::array<std::atomic<int64_t>, kRefusalCount> refusals_{};
+};
+
+// docs/METRICS.md.
+std::string PrintMetricsDocs();
+
+}  // namespace invar::server

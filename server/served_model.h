@@ -1,0 +1,48 @@
+// What the daemon serves: one model with its text side, its defaults and the compute below it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/worker_pool.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "models/text.h"
+
+namespace invar::server {
+
+// The loaded parts, before the engine takes the model. Members die bottom-up: what is used outlives its user.
+struct ModelParts {
+  std::string name;  // What requests call it.
+  std::unique_ptr<WorkerPool> pool;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<models::Tokenizer> tokenizer;
+  std::unique_ptr<models::ChatTemplate> chat_template;  // Null: the model has none.
+  models::GenerationDefaults defaults;
+  std::unique_ptr<models::Model> model;
+};
+
+// Loads the model the configuration names. Errors: those of the loaders, naming file, key, wanted and found.
+// Time: up to minutes for a large model that is not packed yet. Threads: any; one at a time.
+StatusOr<ModelParts> LoadModelFolder(const config::Config& config);
+
+// How the daemon comes by its model: LoadModelFolder in invard, models of tests in tests.
+using ModelLoader = std::function<StatusOr<ModelParts>(const config::Config&)>;
+
+// Model and running engine. Immutable once made, apart from the engine's own state. Threads: any.
+struct ServedModel {
+  ModelParts parts;  // parts.model has moved into the engine.
+  std::unique_ptr<engine::Engine> engine;
+
+  const models::ModelSpec& spec() const { return engine->spec(); }
+};
+
+// Errors: as Engine::Create. Effects: allocates the KV budget and starts the engine thread.
+StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock);
+
+}  // namespace invar::server

@@ -1,0 +1,93 @@
+// TokenStream: the way of one request's output from the engine thread to one RPC.
+//   engine thread --Push--> pending events (bounded) --writer thread--> one write in flight --OnWriteDone--> next
+// A reader that lags fills the bound; Push then says so, the engine pauses that sequence alone, and once half of the
+// bound is free again the engine is told to resume. Deltas that wait together travel as one message.
+// Threads: Push on the engine's; OnWriteDone, OnReaderGone on gRPC's; the rest on the one that prepares the call.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "server/metrics.h"
+#include "server/task_queue.h"
+#include "server/translate.h"
+
+namespace invar::server {
+
+// Where messages go: a gRPC reactor, or a test's collector.
+class MessageWriter {
+ public:
+  virtual ~MessageWriter() = default;
+  // `message` stays valid until OnWriteDone is called. At most one in flight.
+  virtual void Write(const v1::GenerateResponse* message) = 0;
+  // Once, the last call: the writer may be gone when it returns.
+  virtual void Finish(const Status& status) = 0;
+};
+
+class TokenStream final : public engine::EventSink, public std::enable_shared_from_this<TokenStream> {
+ public:
+  struct Options {
+    AnswerForm form;
+    int64_t pending_bytes_max = 0;
+    TimeNs arrived = 0;
+  };
+  // Requires: all references outlive the stream; `writer` lives until its Finish.
+  TokenStream(Options options, MessageWriter& writer, engine::Engine& engine, TaskQueue& writers, Metrics& metrics,
+              const Clock& clock);
+
+  // The engine has taken the request; makes good what was asked for before its id was known.
+  void SetId(SequenceId id);
+  bool Push(engine::TokenEvent event) override;
+
+  // The last write is done; `ok` false: the reader is gone.
+  void OnWriteDone(bool ok);
+  // The call was cancelled or its connection broke. Effects: the engine stops the request at the next step boundary.
+  void OnReaderGone();
+
+ private:
+  // Writes the next message, or finishes, or rests. Runs where no write is in flight.
+  void Advance();
+  // Moves the next message out of pending_ into message_; at the end sets status_. False: nothing to write.
+  bool TakeMessage() REQUIRES_LOCK(mu_);
+  void TakeDeltas() REQUIRES_LOCK(mu_);
+  void TakeFinished() REQUIRES_LOCK(mu_);
+  void Record(const engine::TokenEvent& event);
+
+  // Set at construction.
+  const Options options_;
+  MessageWriter& writer_;
+  engine::Engine& engine_;
+  TaskQueue& writers_;
+  Metrics& metrics_;
+  const Clock& clock_;
+
+  // Engine thread only.
+  TimeNs last_token_ = 0;
+
+  Mutex mu_;
+  std::optional<SequenceId> id_ GUARDED_BY(mu_);
+  bool cancel_wanted_ GUARDED_BY(mu_) = false;
+  bool resume_wanted_ GUARDED_BY(mu_) = false;
+  std::deque<engine::TokenEvent> pending_ GUARDED_BY(mu_);
+  int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
+  bool busy_ GUARDED_BY(mu_) = false;     // A write is in flight or Advance is due.
+  bool writing_ GUARDED_BY(mu_) = false;  // A write is in flight.
+  bool paused_ GUARDED_BY(mu_) = false;   // Push has said so.
+  bool reader_gone_ GUARDED_BY(mu_) = false;
+  bool finished_ GUARDED_BY(mu_) = false;         // Finish has been or is being called.
+  std::optional<Status> status_ GUARDED_BY(mu_);  // How the call ends, once that is known.
+  v1::Delta whole_ GUARDED_BY(mu_);               // What stream=false gathers for its one message.
+  v1::GenerateResponse message_;                  // In flight: belongs to the writer until OnWriteDone.
+};
+
+}  // namespace invar::server

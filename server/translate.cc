@@ -1,0 +1,589 @@
+// Validation and translation. Field paths in errors are those of the proto ("sampling.top_p"), so that a client can map
+// them back; messages never repeat prompt text.
+#include "server/translate.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace invar::server {
+namespace {
+
+constexpr std::string_view kDomain = "invar";
+constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kRoleBytesMax = 64;
+// Below this a temperature is greedy: logits / 1e-6 keep no two tokens within any noise.
+constexpr float kTemperatureGreedyBelow = 1e-6F;
+
+template <typename T>
+Status CheckRange(const std::string_view field, const T value, const T min, const T max) {
+  if (!(value >= min && value <= max)) {
+    return InvalidArgument(fmt::format("{}: wants {} to {}, found {}", field, min, max, value), std::string(field));
+  }
+  return OkStatus();
+}
+
+Status CheckCount(const std::string_view field, const int64_t count, const int64_t max) {
+  if (count > max) {
+    return InvalidArgument(fmt::format("{}: at most {} entries, found {}", field, max, count), std::string(field));
+  }
+  return OkStatus();
+}
+
+Status CheckBytes(const std::string_view field, const size_t bytes, const int64_t max) {
+  if (bytes > static_cast<size_t>(max)) {
+    return InvalidArgument(fmt::format("{}: at most {} bytes, found {}", field, max, bytes), std::string(field));
+  }
+  return OkStatus();
+}
+
+Status NotYet(const std::string& field) {
+  return Unimplemented(fmt::format("{}: this build does not implement it; leave it out", field), field);
+}
+
+// Ids a caller may name: those of the tokenizer. Rows of the embedding beyond them are padding.
+int32_t KnownIds(const TranslateContext& context) {
+  return std::min(context.tokenizer.vocabulary_size(), context.spec.vocabulary_size);
+}
+
+template <typename Ids>
+Status CheckIds(const std::string_view field, const Ids& ids, const TranslateContext& context) {
+  const int32_t known = KnownIds(context);
+  for (int64_t i = 0; const int32_t id : ids) {
+    if (!(id >= 0 && id < known)) {
+      return InvalidArgument(fmt::format("{}: token id {} at index {} is outside [0, {})", field, id, i, known),
+                             std::string(field));
+    }
+    ++i;
+  }
+  return OkStatus();
+}
+
+std::vector<TokenId> ToTokenIds(const google::protobuf::RepeatedField<int32_t>& ids) {
+  std::vector<TokenId> out;
+  out.reserve(ids.size());
+  for (const int32_t id : ids) out.emplace_back(id);
+  return out;
+}
+
+uint64_t RandomBits() {
+  uint64_t bits = 0;
+  Check(getrandom(&bits, sizeof(bits), 0) == sizeof(bits), "the system gives random bits");
+  return bits;
+}
+
+Status CheckModel(const std::string& model, const TranslateContext& context) {
+  if (!model.empty() && model != context.model_name) {
+    return Status(StatusCode::kNotFound, fmt::format("model: this daemon serves '{}' only", context.model_name),
+                  "model");
+  }
+  return OkStatus();
+}
+
+Status CheckPromptLength(const std::string& field, const int64_t tokens, const TranslateContext& context) {
+  if (tokens == 0) return InvalidArgument(fmt::format("{}: the prompt has no tokens", field), field);
+  if (tokens > context.spec.max_sequence_tokens) {
+    return InvalidArgument(fmt::format("{}: the prompt has {} tokens, the model takes at most {}", field, tokens,
+                                       context.spec.max_sequence_tokens),
+                           field);
+  }
+  return OkStatus();
+}
+
+// --- chat ---
+
+Status CheckMessage(const v1::ChatMessage& message, const std::string& field) {
+  if (message.role().empty()) return InvalidArgument(fmt::format("{}.role: is required", field), field + ".role");
+  if (Status s = CheckBytes(field + ".role", message.role().size(), kRoleBytesMax); !s.ok()) return s;
+  if (!message.content().empty() && message.content_parts_size() > 0) {
+    return InvalidArgument(fmt::format("{}: content and content_parts exclude each other", field),
+                           field + ".content_parts");
+  }
+  return OkStatus();
+}
+
+size_t TextBytes(const v1::ChatMessage& message) {
+  size_t bytes = message.role().size() + message.content().size() + message.name().size() +
+                 message.tool_calls_json().size() + message.reasoning_content().size() + message.tool_call_id().size();
+  for (const std::string& part : message.content_parts()) bytes += part.size();
+  return bytes;
+}
+
+Status CheckChat(const v1::Chat& chat, const TranslateContext& context) {
+  if (context.chat_template == nullptr) return InvalidArgument("chat: the model has no chat template", "chat");
+  if (chat.messages_size() == 0) return InvalidArgument("chat.messages: at least one message", "chat.messages");
+  int64_t entries = chat.messages_size();
+  size_t bytes = chat.tools_json().size() + chat.template_options_json().size();
+  for (int i = 0; i < chat.messages_size(); ++i) {
+    const v1::ChatMessage& message = chat.messages(i);
+    if (Status s = CheckMessage(message, fmt::format("chat.messages[{}]", i)); !s.ok()) return s;
+    entries += message.content_parts_size();
+    bytes += TextBytes(message);
+  }
+  if (Status s = CheckCount("chat.messages", entries, context.limits.chat_messages_max); !s.ok()) return s;
+  return CheckBytes("chat", bytes, context.limits.text_bytes_max);
+}
+
+models::ChatMessage ToChatMessage(const v1::ChatMessage& proto) {
+  models::ChatMessage message;
+  message.role = proto.role();
+  // An assistant message that only calls tools has no content; templates tell that from an empty one.
+  const bool absent = proto.content().empty() && (!proto.tool_calls_json().empty() || proto.content_parts_size() > 0);
+  if (!absent) message.content = proto.content();
+  message.content_parts.assign(proto.content_parts().begin(), proto.content_parts().end());
+  message.name = proto.name();
+  message.tool_calls_json = proto.tool_calls_json();
+  message.reasoning_content = proto.reasoning_content();
+  message.tool_call_id = proto.tool_call_id();
+  return message;
+}
+
+StatusOr<std::vector<models::PromptPiece>> RenderChat(const v1::Chat& chat, const bool add_generation_prompt,
+                                                      const TranslateContext& context) {
+  if (Status s = CheckChat(chat, context); !s.ok()) return s;
+  models::ChatRequest request;
+  for (const v1::ChatMessage& message : chat.messages()) request.messages.push_back(ToChatMessage(message));
+  request.tools_json = chat.tools_json();
+  request.template_options_json = chat.template_options_json();
+  request.add_generation_prompt = add_generation_prompt && !chat.continue_final_message();
+  request.continue_final_message = chat.continue_final_message();
+  StatusOr<std::vector<models::PromptPiece>> pieces = context.chat_template->Render(request);
+  if (!pieces.ok() && pieces.status().field().empty()) {
+    return Status(pieces.status().code(), fmt::format("chat: {}", pieces.status().message()), "chat");
+  }
+  return pieces;
+}
+
+bool WantsGenerationPrompt(const v1::Chat& chat) {
+  return !chat.has_add_generation_prompt() || chat.add_generation_prompt();
+}
+
+// --- input ---
+
+StatusOr<std::vector<TokenId>> PromptOf(const v1::GenerateRequest& proto, const TranslateContext& context) {
+  if (proto.add_special() && proto.input_case() != v1::GenerateRequest::kText) {
+    return InvalidArgument("add_special: goes with text only", "add_special");
+  }
+  switch (proto.input_case()) {
+    case v1::GenerateRequest::kText: {
+      if (Status s = CheckBytes("text", proto.text().size(), context.limits.text_bytes_max); !s.ok()) return s;
+      return context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special());
+    }
+    case v1::GenerateRequest::kTokens: {
+      // Length first: the copy below is then bounded by the model's limit.
+      if (Status s = CheckPromptLength("tokens.ids", proto.tokens().ids_size(), context); !s.ok()) return s;
+      if (Status s = CheckIds("tokens.ids", proto.tokens().ids(), context); !s.ok()) return s;
+      return ToTokenIds(proto.tokens().ids());
+    }
+    case v1::GenerateRequest::kChat: {
+      const StatusOr<std::vector<models::PromptPiece>> pieces =
+          RenderChat(proto.chat(), WantsGenerationPrompt(proto.chat()), context);
+      if (!pieces.ok()) return pieces.status();
+      return models::EncodePieces(context.tokenizer, *pieces);
+    }
+    case v1::GenerateRequest::INPUT_NOT_SET:
+      break;
+  }
+  return InvalidArgument("input: give one of text, tokens, chat", "input");
+}
+
+std::string InputField(const v1::GenerateRequest& proto) {
+  switch (proto.input_case()) {
+    case v1::GenerateRequest::kText:
+      return "text";
+    case v1::GenerateRequest::kChat:
+      return "chat";
+    default:
+      return "tokens.ids";
+  }
+}
+
+Status CheckRequestId(const std::string& id) {
+  if (Status s = CheckBytes("request_id", id.size(), kRequestIdBytesMax); !s.ok()) return s;
+  const bool printable = std::ranges::all_of(id, [](const unsigned char c) { return c >= 0x20 && c < 0x7f; });
+  if (!printable) return InvalidArgument("request_id: wants printable ASCII", "request_id");
+  return OkStatus();
+}
+
+// --- options ---
+
+// The numbers of `params` are the model's defaults where the request gives none.
+Status FillSampling(const v1::Sampling& proto, const TranslateContext& context, engine::SamplingParams& params) {
+  const models::GenerationDefaults& defaults = context.defaults;
+  params.temperature = proto.has_temperature() ? proto.temperature() : defaults.do_sample ? defaults.temperature : 0.0F;
+  params.top_p = proto.has_top_p() ? proto.top_p() : defaults.top_p;
+  params.top_k = proto.has_top_k() ? proto.top_k() : defaults.top_k;
+  params.min_p = proto.has_min_p() ? proto.min_p() : defaults.min_p;
+  params.repetition_penalty = proto.has_repetition_penalty() ? proto.repetition_penalty() : defaults.repetition_penalty;
+  params.presence_penalty = proto.presence_penalty();
+  params.frequency_penalty = proto.frequency_penalty();
+  if (Status s = CheckRange("sampling.temperature", params.temperature, 0.0F, 1000.0F); !s.ok()) return s;
+  if (params.temperature < kTemperatureGreedyBelow) params.temperature = 0.0F;
+  if (!(params.top_p > 0.0F && params.top_p <= 1.0F)) {
+    return InvalidArgument(fmt::format("sampling.top_p: wants above 0, up to 1, found {}", params.top_p),
+                           "sampling.top_p");
+  }
+  if (Status s = CheckRange("sampling.top_k", params.top_k, 0, INT32_MAX); !s.ok()) return s;
+  if (params.top_k >= context.spec.vocabulary_size) params.top_k = 0;  // All of them: off.
+  if (Status s = CheckRange("sampling.min_p", params.min_p, 0.0F, 1.0F); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.repetition_penalty", params.repetition_penalty, 0.01F, 100.0F); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.presence_penalty", params.presence_penalty, -2.0F, 2.0F); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.frequency_penalty", params.frequency_penalty, -2.0F, 2.0F); !s.ok()) return s;
+  if (proto.has_n()) {
+    if (Status s = CheckRange("sampling.n", proto.n(), 1, INT32_MAX); !s.ok()) return s;
+    if (proto.n() != 1) return NotYet("sampling.n");
+  }
+  params.seed = proto.has_seed() ? static_cast<uint64_t>(proto.seed()) : RandomBits();
+  return OkStatus();
+}
+
+Status FillTokenLists(const v1::Sampling& proto, const TranslateContext& context, engine::SamplingParams& params) {
+  if (Status s = CheckCount("sampling.logit_bias", proto.logit_bias().size(), context.limits.logit_bias_max); !s.ok()) {
+    return s;
+  }
+  for (const auto& [id, bias] : proto.logit_bias()) {
+    const int32_t ids[] = {id};
+    if (Status s = CheckIds("sampling.logit_bias", ids, context); !s.ok()) return s;
+    if (Status s = CheckRange("sampling.logit_bias", bias, -100.0F, 100.0F); !s.ok()) return s;
+    params.logit_bias[id] = bias;
+  }
+  const auto& allowed = proto.allowed_token_ids();
+  if (Status s = CheckCount("sampling.allowed_token_ids", allowed.size(), context.limits.allowed_token_ids_max);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = CheckIds("sampling.allowed_token_ids", allowed, context); !s.ok()) return s;
+  params.allowed_token_ids = ToTokenIds(allowed);
+  std::ranges::sort(params.allowed_token_ids);
+  const auto repeats = std::ranges::unique(params.allowed_token_ids);
+  params.allowed_token_ids.erase(repeats.begin(), repeats.end());
+  return OkStatus();
+}
+
+Status FillStopping(const v1::Stopping& proto, const int32_t prompt_tokens, const TranslateContext& context,
+                    engine::StoppingParams& params) {
+  if (proto.has_max_tokens()) {
+    if (Status s = CheckRange("stopping.max_tokens", proto.max_tokens(), 0, INT32_MAX); !s.ok()) return s;
+    params.max_tokens = proto.max_tokens();
+  } else {
+    params.max_tokens = std::max(0, context.max_request_tokens - prompt_tokens);
+  }
+  params.min_tokens = proto.min_tokens();
+  if (Status s = CheckRange("stopping.min_tokens", params.min_tokens, 0, params.max_tokens); !s.ok()) return s;
+  if (Status s = CheckCount("stopping.stop", proto.stop_size(), context.limits.stop_strings_max); !s.ok()) return s;
+  for (const std::string& stop : proto.stop()) {
+    if (stop.empty()) return InvalidArgument("stopping.stop: a stop string is not empty", "stopping.stop");
+    if (Status s = CheckBytes("stopping.stop", stop.size(), context.limits.stop_string_bytes_max); !s.ok()) return s;
+    params.stop.push_back(stop);
+  }
+  const auto& ids = proto.stop_token_ids();
+  if (Status s = CheckCount("stopping.stop_token_ids", ids.size(), context.limits.stop_token_ids_max); !s.ok()) {
+    return s;
+  }
+  if (Status s = CheckIds("stopping.stop_token_ids", ids, context); !s.ok()) return s;
+  params.stop_token_ids = ToTokenIds(ids);
+  if (!proto.ignore_eos()) {
+    const auto& eos = context.defaults.eos;
+    params.stop_token_ids.insert(params.stop_token_ids.end(), eos.begin(), eos.end());
+  }
+  params.include_stop = proto.include_stop();
+  return OkStatus();
+}
+
+Status FillOutput(const v1::Output& proto, const int64_t prompt_tokens, const TranslateContext& context,
+                  engine::OutputParams& params) {
+  const auto logprobs_max = static_cast<int32_t>(context.limits.logprobs_max);
+  if (proto.has_logprobs()) {
+    if (Status s = CheckRange("output.logprobs", proto.logprobs(), 0, logprobs_max); !s.ok()) return s;
+    params.logprobs = std::min(proto.logprobs(), KnownIds(context));
+  }
+  if (proto.has_prompt_logprobs()) {
+    if (Status s = CheckRange("output.prompt_logprobs", proto.prompt_logprobs(), 0, logprobs_max); !s.ok()) return s;
+    const int64_t entries = prompt_tokens * (1 + proto.prompt_logprobs());
+    if (Status s = CheckCount("output.prompt_logprobs", entries, context.limits.prompt_logprob_entries_max); !s.ok()) {
+      return s;
+    }
+    params.prompt_logprobs = std::min(proto.prompt_logprobs(), KnownIds(context));
+  }
+  params.logprob_bits = proto.logprob_bits();
+  return OkStatus();
+}
+
+Status CheckConstraint(const v1::Constraint& constraint) {
+  switch (constraint.kind_case()) {
+    case v1::Constraint::kJsonSchema:
+      return NotYet("constraint.json_schema");
+    case v1::Constraint::kRegex:
+      return NotYet("constraint.regex");
+    case v1::Constraint::kGrammar:
+      return NotYet("constraint.grammar");
+    case v1::Constraint::kJsonObject:
+      return NotYet("constraint.json_object");
+    case v1::Constraint::kChoice:
+      return NotYet("constraint.choice");
+    case v1::Constraint::KIND_NOT_SET:
+      break;
+  }
+  return OkStatus();
+}
+
+Status CheckKvPolicy(const v1::KvPolicy& policy) {
+  if (!v1::KvPolicy::Exactness_IsValid(policy.exactness())) {
+    return InvalidArgument(fmt::format("kv_policy.exactness: unknown value {}", static_cast<int>(policy.exactness())),
+                           "kv_policy.exactness");
+  }
+  if (!v1::KvPolicy::Transfer_IsValid(policy.transfer())) {
+    return InvalidArgument(fmt::format("kv_policy.transfer: unknown value {}", static_cast<int>(policy.transfer())),
+                           "kv_policy.transfer");
+  }
+  if (policy.has_kv_budget() && !(policy.kv_budget() > 0.0F && policy.kv_budget() <= 1.0F)) {
+    return InvalidArgument(fmt::format("kv_policy.kv_budget: wants above 0, up to 1, found {}", policy.kv_budget()),
+                           "kv_policy.kv_budget");
+  }
+  if (policy.exactness() == v1::KvPolicy::LOSSLESS || policy.exactness() == v1::KvPolicy::APPROXIMATE) {
+    return NotYet("kv_policy.exactness");
+  }
+  if (!policy.compressor().empty()) return NotYet("kv_policy.compressor");
+  if (policy.has_kv_budget()) return NotYet("kv_policy.kv_budget");
+  if (policy.has_draft_tokens()) return NotYet("kv_policy.draft_tokens");
+  if (!policy.drafter().empty()) return NotYet("kv_policy.drafter");
+  if (policy.transfer() == v1::KvPolicy::EXACT_TRANSFER || policy.transfer() == v1::KvPolicy::ANY_TRANSFER) {
+    return NotYet("kv_policy.transfer");
+  }
+  return OkStatus();
+}
+
+Status CheckCache(const v1::CacheOptions& cache, const TranslateContext& context) {
+  if (Status s = CheckBytes("cache.salt", cache.salt().size(), context.limits.salt_bytes_max); !s.ok()) return s;
+  if (Status s =
+          CheckCount("cache.checkpoint_hints", cache.checkpoint_hints_size(), context.limits.checkpoint_hints_max);
+      !s.ok()) {
+    return s;
+  }
+  for (const int32_t hint : cache.checkpoint_hints()) {
+    if (Status s = CheckRange("cache.checkpoint_hints", hint, 0, context.spec.max_sequence_tokens); !s.ok()) return s;
+  }
+  return OkStatus();
+}
+
+// All that can be refused without looking at the prompt: cheap, so first.
+Status CheckOptions(const v1::GenerateRequest& proto, const TranslateContext& context) {
+  if (Status s = CheckRequestId(proto.request_id()); !s.ok()) return s;
+  if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
+  if (Status s = CheckConstraint(proto.constraint()); !s.ok()) return s;
+  if (Status s = CheckKvPolicy(proto.kv_policy()); !s.ok()) return s;
+  if (Status s = CheckCache(proto.cache(), context); !s.ok()) return s;
+  if (!proto.kv_transfer_params_json().empty()) return NotYet("kv_transfer_params_json");
+  const auto priority_max = static_cast<int32_t>(context.limits.priority_max);
+  return CheckRange("scheduling.priority", proto.scheduling().priority(), -priority_max, priority_max);
+}
+
+std::string DrawRequestId() { return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits()); }
+
+void FillReuse(const engine::PrefixReuse& reuse, v1::PrefixReuse& proto) {
+  proto.set_kv_match_tokens(reuse.kv_match_tokens);
+  proto.set_state_match_tokens(reuse.state_match_tokens);
+  proto.set_recomputed_tokens(reuse.recomputed_tokens);
+  proto.set_computed_tokens(reuse.computed_tokens);
+  if (reuse.kv_match_tokens > 0) proto.set_tier("fast");
+}
+
+// One word a program may compare. The message holds the rest.
+std::string_view ReasonOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+      return status.message().find("takes at most") != std::string::npos ? "PROMPT_TOO_LONG" : "INVALID_FIELD";
+    case StatusCode::kUnimplemented:
+      return "NOT_IMPLEMENTED";
+    case StatusCode::kNotFound:
+      return "MODEL_NOT_FOUND";
+    case StatusCode::kResourceExhausted:
+      return "LIMIT_REACHED";
+    case StatusCode::kUnavailable:
+      return "NOT_SERVING";
+    case StatusCode::kUnauthenticated:
+      return "TOKEN_REQUIRED";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, const std::string& tenant,
+                                              const TranslateContext& context) {
+  if (Status s = CheckOptions(proto, context); !s.ok()) return s;
+  TranslatedRequest out;
+  engine::Request& request = out.request;
+  if (Status s = FillSampling(proto.sampling(), context, request.sampling); !s.ok()) return s;
+  if (Status s = FillTokenLists(proto.sampling(), context, request.sampling); !s.ok()) return s;
+  StatusOr<std::vector<TokenId>> prompt = PromptOf(proto, context);
+  if (!prompt.ok()) return prompt.status();
+  request.prompt = *std::move(prompt);
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  if (Status s = CheckPromptLength(InputField(proto), prompt_tokens, context); !s.ok()) return s;
+  if (Status s = FillStopping(proto.stopping(), static_cast<int32_t>(prompt_tokens), context, request.stopping);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = FillOutput(proto.output(), prompt_tokens, context, request.output); !s.ok()) return s;
+  request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
+  request.tenant = tenant;
+  request.priority = proto.scheduling().priority();
+  request.bypass_cache_read = proto.cache().bypass_read();
+  request.bypass_cache_write = proto.cache().bypass_write();
+
+  out.form = {.request_id = request.request_id,
+              .model = context.model_name,
+              .numerics_id = context.spec.numerics_id,
+              .stream = proto.stream(),
+              .token_ids = proto.output().token_ids(),
+              .logprobs = proto.output().has_logprobs(),
+              .logprob_bits = proto.output().logprob_bits(),
+              .seed = static_cast<int64_t>(request.sampling.seed)};
+  return out;
+}
+
+StatusOr<std::vector<TokenId>> TranslateTokenize(const v1::TokenizeRequest& proto, const TranslateContext& context) {
+  if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
+  if (Status s = CheckBytes("text", proto.text().size(), context.limits.text_bytes_max); !s.ok()) return s;
+  return context.tokenizer.Encode(
+      proto.text(), proto.parse_special() ? models::ControlTokens::kParse : models::ControlTokens::kStayText,
+      proto.add_special());
+}
+
+StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, const TranslateContext& context) {
+  if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
+  if (Status s = CheckCount("ids", proto.ids_size(), context.limits.text_bytes_max); !s.ok()) return s;
+  if (Status s = CheckIds("ids", proto.ids(), context); !s.ok()) return s;
+  return context.tokenizer.Decode(ToTokenIds(proto.ids()), proto.skip_special());
+}
+
+StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
+                                                     const TranslateContext& context) {
+  if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
+  // The request's own switch is a plain bool: either place asks for the prompt, and chat's false wins over neither.
+  const bool prompt =
+      proto.chat().has_add_generation_prompt() ? proto.chat().add_generation_prompt() : proto.add_generation_prompt();
+  const StatusOr<std::vector<models::PromptPiece>> pieces = RenderChat(proto.chat(), prompt, context);
+  if (!pieces.ok()) return pieces.status();
+  const StatusOr<std::vector<TokenId>> ids = models::EncodePieces(context.tokenizer, *pieces);
+  if (!ids.ok()) return ids.status();
+  v1::RenderChatResponse response;
+  for (const models::PromptPiece& piece : *pieces) response.mutable_text()->append(piece.text);
+  for (const TokenId id : *ids) response.add_ids(id.value());
+  return response;
+}
+
+v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec) {
+  v1::ModelInfo info;
+  info.set_id(name);
+  info.set_architecture(spec.architecture);
+  info.set_fingerprint(spec.fingerprint);
+  info.set_max_sequence_tokens(spec.max_sequence_tokens);
+  info.set_vocabulary_size(spec.vocabulary_size);
+  info.set_attention_layers(spec.attention_layers);
+  info.set_recurrent_layers(spec.recurrent_layers);
+  info.set_kv_bytes_per_token(spec.page_bytes / kernels::kPageTokens);
+  info.set_checkpoint_bytes(spec.state_bytes);
+  info.set_numerics_id(spec.numerics_id);
+  return info;
+}
+
+v1::GenerateResponse StartedMessage(const AnswerForm& form, const engine::StartedEvent& event) {
+  v1::GenerateResponse response;
+  v1::Started& started = *response.mutable_started();
+  started.set_request_id(form.request_id);
+  started.set_model(form.model);
+  started.set_prompt_tokens(event.prompt_tokens);
+  FillReuse(event.reuse, *started.mutable_reuse());
+  return response;
+}
+
+v1::TokenLogprob LogprobMessage(const AnswerForm& form, const engine::TokenLogprob& logprob) {
+  v1::TokenLogprob proto;
+  proto.set_token_id(logprob.token.value());
+  proto.set_logprob(logprob.logprob);
+  for (const engine::TokenAlternative& alternative : logprob.top) {
+    v1::Alternative& top = *proto.add_top();
+    top.set_token_id(alternative.token.value());
+    top.set_logprob(alternative.logprob);
+  }
+  if (form.logprob_bits) {
+    proto.set_logit_bits(std::bit_cast<uint32_t>(logprob.logit));
+    proto.set_logprob_bits(std::bit_cast<uint32_t>(logprob.logprob));
+  }
+  return proto;
+}
+
+void AppendDelta(const AnswerForm& form, const engine::DeltaEvent& event, v1::Delta& delta) {
+  delta.mutable_text()->append(event.text);
+  if (form.token_ids) {
+    for (const TokenId token : event.tokens) delta.add_token_ids(token.value());
+  }
+  if (form.logprobs || form.logprob_bits) {
+    for (const engine::TokenLogprob& logprob : event.logprobs) *delta.add_logprobs() = LogprobMessage(form, logprob);
+  }
+}
+
+void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1::Finished& finished) {
+  finished.set_reason(event.reason == engine::FinishReason::kStop ? v1::Finished::STOP : v1::Finished::LENGTH);
+  if (const auto* stop = std::get_if<std::string>(&event.matched)) finished.set_stop(*stop);
+  if (const auto* token = std::get_if<TokenId>(&event.matched)) finished.set_stop_token_id(token->value());
+  finished.mutable_usage()->set_prompt_tokens(event.prompt_tokens);
+  finished.mutable_usage()->set_cached_tokens(event.cached_tokens);
+  finished.mutable_usage()->set_completion_tokens(event.completion_tokens);
+  finished.mutable_speculation();
+  v1::KvReport& kv = *finished.mutable_kv();
+  kv.set_exact(true);
+  kv.set_fast_tier_bytes(event.kv_bytes);
+  kv.set_full_bytes(event.kv_bytes);
+  kv.set_numerics_id(form.numerics_id);
+  v1::Timing& timing = *finished.mutable_timing();
+  timing.set_queue_seconds(ToSeconds(event.queued_for));
+  timing.set_prefill_seconds(ToSeconds(event.prefill_for));
+  timing.set_decode_seconds(ToSeconds(event.decode_for));
+  timing.set_first_token_seconds(ToSeconds(event.first_token_after));
+  for (const engine::TokenLogprob& logprob : event.prompt_logprobs) {
+    *finished.add_prompt_logprobs() = LogprobMessage(form, logprob);
+  }
+  FillReuse(event.reuse, *finished.mutable_reuse());
+  finished.set_seed(form.seed);
+}
+
+grpc::Status ToGrpcStatus(const Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(status.message());
+  if (!status.field().empty()) {
+    google::rpc::BadRequest bad_request;
+    auto& violation = *bad_request.add_field_violations();
+    violation.set_field(status.field());
+    violation.set_description(status.message());
+    details.add_details()->PackFrom(bad_request);
+  }
+  if (const std::string_view reason = ReasonOf(status); !reason.empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(std::string(reason));
+    info.set_domain(std::string(kDomain));
+    details.add_details()->PackFrom(info);
+  }
+  const bool retry = status.code() == StatusCode::kUnavailable ||
+                     (status.code() == StatusCode::kResourceExhausted && status.field().empty());
+  if (retry) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(1);
+    details.add_details()->PackFrom(info);
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), status.message(), details.SerializeAsString());
+}
+
+}  // namespace invar::server

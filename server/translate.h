@@ -1,0 +1,72 @@
+// The border between wire and engine: the only place that turns proto messages into engine structs and back, and the
+// only place that validates requests. Every limit is checked before anything is allocated by it; every number is
+// checked in the form !(x >= lo && x <= hi), which refuses NaN too.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/config.h"
+#include "engine/request.h"
+#include "invar/v1/generation.pb.h"
+#include "models/model.h"
+#include "models/text.h"
+
+namespace invar::server {
+
+// What a request is judged against. Borrows; lives as long as one call.
+struct TranslateContext {
+  const std::string& model_name;
+  const models::ModelSpec& spec;
+  int32_t max_request_tokens = 0;  // Prompt and output together: Engine::max_request_tokens.
+  const models::Tokenizer& tokenizer;
+  const models::ChatTemplate* chat_template;  // Null: chat is refused.
+  const models::GenerationDefaults& defaults;
+  const config::Config::Limits& limits;
+};
+
+// What the answer needs to know of the request, beside what the engine is told.
+struct AnswerForm {
+  std::string request_id;
+  std::string model;
+  std::string numerics_id;
+  bool stream = false;
+  bool token_ids = false;
+  bool logprobs = false;
+  bool logprob_bits = false;
+  int64_t seed = 0;
+};
+
+struct TranslatedRequest {
+  engine::Request request;
+  AnswerForm form;
+};
+
+// Errors: INVALID_ARGUMENT with the field named; NOT_FOUND (model); UNIMPLEMENTED naming the field whose feature this
+// build lacks. Time: tokenizes and renders, so not on the engine thread. `request.deadline` is left to the caller.
+StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, const std::string& tenant,
+                                              const TranslateContext& context);
+
+// Errors: as above.
+StatusOr<std::vector<TokenId>> TranslateTokenize(const v1::TokenizeRequest& proto, const TranslateContext& context);
+StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, const TranslateContext& context);
+StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
+                                                     const TranslateContext& context);
+v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec);
+
+// Events to messages. `tokens` as ids; logprobs and bits as the form says.
+v1::GenerateResponse StartedMessage(const AnswerForm& form, const engine::StartedEvent& event);
+void AppendDelta(const AnswerForm& form, const engine::DeltaEvent& event, v1::Delta& delta);
+// Without text, token ids and logprobs, which the caller adds where stream is false.
+void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1::Finished& finished);
+v1::TokenLogprob LogprobMessage(const AnswerForm& form, const engine::TokenLogprob& logprob);
+
+// The one function through which a status crosses the RPC border: same code and message, google.rpc details (BadRequest
+// for the field, ErrorInfo with a reason, RetryInfo where trying again makes sense).
+grpc::Status ToGrpcStatus(const Status& status);
+
+}  // namespace invar::server
