@@ -19,21 +19,21 @@ namespace invar::models {
 
 // Where one recurrent layer's state lies inside a slot. Both parts are f32.
 struct RecurrentLayerState {
-  LayerIndex layer;              // Index in the whole stack.
+  LayerIndex layer;  // Index in the whole stack.
   int64_t recurrent_offset_bytes = 0;
-  int32_t heads_v = 0;           // Recurrent part: [heads_v, dim_k, dim_v].
+  int32_t heads_v = 0;  // Recurrent part: [heads_v, dim_k, dim_v].
   int32_t dim_k = 0;
   int32_t dim_v = 0;
   int64_t conv_offset_bytes = 0;
-  int32_t conv_rows = 0;         // Convolution part: [conv_rows, conv_dim], oldest row first.
+  int32_t conv_rows = 0;  // Convolution part: [conv_rows, conv_dim], oldest row first.
   int32_t conv_dim = 0;
 };
 
 // What one decode step of one token must move and multiply at least: for measurements against the machine's limits.
 struct StepWork {
-  int64_t weight_bytes = 0;         // Packed weights read (of experts: the chosen ones).
-  int64_t matmul_flops = 0;         // 2 x weights used, head included.
-  int64_t head_flops = 0;           // Of these, the head: only rows with logits pay it.
+  int64_t weight_bytes = 0;                  // Packed weights read (of experts: the chosen ones).
+  int64_t matmul_flops = 0;                  // 2 x weights used, head included.
+  int64_t head_flops = 0;                    // Of these, the head: only rows with logits pay it.
   int64_t attention_flops_per_position = 0;  // Per KV position read, all layers.
   int64_t kv_bytes_per_position = 0;         // KV read per position of context, all layers.
 };
@@ -49,6 +49,8 @@ struct ModelSpec {
   int32_t recurrent_layers = 0;
   int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers.
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
+  std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
+  StepWork work;
 };
 
 // Memory of all live sequences, allocated by the engine. Page p lies at pages + p * spec.page_bytes, slot s likewise.
@@ -84,6 +86,8 @@ struct ModelOptions {
   int32_t max_batch_tokens = 512;  // Most rows of one forward: sizes the scratch memory.
   int32_t max_logits_rows = 64;
   bool pack_to_file = true;  // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
+  // Called while weights are packed, from the loading thread, with bytes done and to do. May be empty.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 // Loads by config.json's model_type (registry.cc). Errors: within a second, naming file, key, wanted and found:

@@ -1,0 +1,66 @@
+// Mixer and Mlp: the two halves of a layer. Each declares its tensors when made, takes views of the packed weights when
+// bound, and then adds its output to the residual stream. One file a kind, in mixers/ and mlps/.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "models/scratch.h"
+#include "models/stack_plan.h"
+#include "models/weights/loader.h"
+#include "models/weights/weight_plan.h"
+
+namespace invar::models {
+
+// One forward as layers see it: T rows of all spans. The spans' layer-dependent fields are written by each mixer.
+struct Step {
+  kernels::Backend& backend;
+  Scratch& scratch;
+  const SequenceMemory& memory;
+  std::span<const ForwardSpan> spans;
+  int64_t rows = 0;
+  kernels::ConstF32View cos;  // [T, rotary_dims / 2]
+  kernels::ConstF32View sin;
+  std::span<kernels::KvSpan> kv_spans;
+  std::span<kernels::StateSpan> state_spans;
+  int64_t state_bytes = 0;  // Stride of slots.
+};
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  virtual void Bind(const LoadedWeights& weights) = 0;
+  // residual += mixer(x). x [T, hidden], residual [T, hidden]. Effects: KV pages and states of the spans.
+  virtual void Run(Step& step, const kernels::Activations& x, kernels::F32View residual) = 0;
+  // Takes what Run takes of `scratch` for `rows` rows.
+  virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
+  virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
+};
+
+class Mlp {
+ public:
+  virtual ~Mlp() = default;
+  virtual void Bind(const LoadedWeights& weights) = 0;
+  virtual void Run(Step& step, const kernels::Activations& x, kernels::F32View residual) = 0;
+  virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
+  virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
+};
+
+// `page_offset_bytes`: of this layer inside a KV page.
+std::unique_ptr<Mixer> MakeFullAttention(const StackPlan& plan, size_t layer, int64_t page_offset_bytes,
+                                         WeightPlan& weights);
+std::unique_ptr<Mixer> MakeGatedDeltaNet(const StackPlan& plan, size_t layer, const RecurrentLayerState& state,
+                                         WeightPlan& weights);
+std::unique_ptr<Mlp> MakeSwiGlu(const StackPlan& plan, size_t layer, WeightPlan& weights);
+std::unique_ptr<Mlp> MakeExperts(const StackPlan& plan, size_t layer, WeightPlan& weights);
+
+// Adds one matrix that every token multiplies with.
+inline void AddMatrixWork(const LoadedWeights& weights, const MatrixId id, StepWork& work) {
+  const kernels::PackedMatrix& matrix = weights.matrix(id);
+  work.weight_bytes += weights.bytes(id);
+  work.matmul_flops += 2 * matrix.rows * matrix.cols;
+}
+
+}  // namespace invar::models

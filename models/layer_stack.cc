@@ -1,0 +1,294 @@
+// x = embed(token); per layer x += mixer(norm(x)), x += mlp(norm(x)); logits = head(norm(x)) for the wanted rows only.
+#include "models/layer_stack.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "models/layer.h"
+
+namespace invar::models {
+namespace {
+
+using kernels::Activations;
+using kernels::ConstF32View;
+using kernels::F32View;
+
+// Parts of names that no text model needs: the vision tower, the multi-token head, derived rope tables of old files.
+const std::vector<std::string>& IgnoredTensorParts() {
+  static const std::vector<std::string> parts = {"model.visual.", "visual.", "mtp.", "rotary_emb.inv_freq"};
+  return parts;
+}
+
+int64_t RoundUp(const int64_t value, const int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend) {
+  constexpr int64_t kStateAlignment = 64;  // Cache line, and the widest vector load.
+  ModelSpec spec;
+  spec.architecture = plan.architecture;
+  spec.numerics_id = backend.numerics().id();
+  spec.vocabulary_size = plan.vocabulary_size;
+  spec.max_sequence_tokens = plan.attention.rope.max_positions;
+  const DeltaNetPlan& net = plan.delta_net;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    if (plan.layers[i].mixer == MixerKind::kFullAttention) {
+      ++spec.attention_layers;
+      continue;
+    }
+    RecurrentLayerState state{.layer = LayerIndex(static_cast<int32_t>(i)),
+                              .recurrent_offset_bytes = spec.state_bytes,
+                              .heads_v = net.shape.heads_v,
+                              .dim_k = net.shape.dim_k,
+                              .dim_v = net.shape.dim_v,
+                              .conv_rows = net.conv_kernel - 1,
+                              .conv_dim = net.conv_dim()};
+    spec.state_bytes += RoundUp(int64_t{4} * state.heads_v * state.dim_k * state.dim_v, kStateAlignment);
+    state.conv_offset_bytes = spec.state_bytes;
+    spec.state_bytes += RoundUp(int64_t{4} * state.conv_rows * state.conv_dim, kStateAlignment);
+    spec.recurrent_states.push_back(state);
+  }
+  spec.recurrent_layers = static_cast<int32_t>(spec.recurrent_states.size());
+  const int64_t layer_page = backend.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
+  spec.page_bytes = spec.attention_layers * layer_page;
+  spec.work.kv_bytes_per_position = spec.page_bytes / kernels::kPageTokens;
+  return spec;
+}
+
+class LayerStack final : public Model {
+ public:
+  LayerStack(const StackPlan& plan, const ModelOptions& options, kernels::Backend& backend, WeightPlan& weights)
+      : backend_(backend),
+        spec_(MakeSpec(plan, backend)),
+        hidden_(plan.hidden),
+        norm_eps_(plan.norm_eps),
+        rope_(plan.attention.rope),
+        max_rows_(options.max_batch_tokens),
+        max_logits_rows_(options.max_logits_rows) {
+    Declare(plan, weights);
+  }
+
+  // Takes the weights and all memory a forward needs.
+  void Bind(LoadedWeights weights) {
+    weights_ = std::move(weights);
+    spec_.fingerprint = weights_.fingerprint();
+    Scratch measure;
+    for (Layer& layer : layers_) {
+      layer.mixer->Bind(weights_);
+      layer.mlp->Bind(weights_);
+      layer.mixer->Measure(measure, backend_.numerics(), max_rows_);
+      layer.mlp->Measure(measure, backend_.numerics(), max_rows_);
+      layer.mixer->AddWork(weights_, spec_.work);
+      layer.mlp->AddWork(weights_, spec_.work);
+    }
+    const int64_t flops_before_head = spec_.work.matmul_flops;
+    AddMatrixWork(weights_, head_, spec_.work);
+    spec_.work.head_flops = spec_.work.matmul_flops - flops_before_head;
+    scratch_ = Scratch(measure.peak_bytes());
+    const auto frequencies = static_cast<int64_t>(rope_.inverse_frequencies.size());
+    const auto take = [&](Scratch& memory) {
+      residual_ = memory.F32(max_rows_, hidden_);
+      normed_ = memory.Typed(max_rows_, hidden_, backend_.numerics().activations);
+      cos_ = memory.F32(max_rows_, frequencies);
+      sin_ = memory.F32(max_rows_, frequencies);
+      last_ = memory.F32(max_logits_rows_, hidden_);
+      last_normed_ = memory.Typed(max_logits_rows_, hidden_, backend_.numerics().activations);
+      logits_ = memory.F32(max_logits_rows_, spec_.vocabulary_size);
+    };
+    Scratch measure_fixed;
+    take(measure_fixed);
+    fixed_ = Scratch(measure_fixed.peak_bytes());
+    take(fixed_);
+    ids_.reserve(static_cast<size_t>(max_rows_));
+    positions_.reserve(static_cast<size_t>(max_rows_));
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+
+  ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
+    const FlushDenormals flush;  // The caller computes too, with the same rounding as the pool's workers.
+    GatherSpans(memory, spans);
+    const auto rows = static_cast<int64_t>(ids_.size());
+    if (rows == 0) return Rows(logits_, 0);
+    const F32View x = Rows(residual_, rows);
+    const Activations normed = Rows(normed_, rows);
+    const F32View cos = Rows(cos_, rows);
+    const F32View sin = Rows(sin_, rows);
+    Step step{.backend = backend_,
+              .scratch = scratch_,
+              .memory = memory,
+              .spans = spans,
+              .rows = rows,
+              .cos = cos,
+              .sin = sin,
+              .kv_spans = kv_spans_,
+              .state_spans = state_spans_,
+              .state_bytes = spec_.state_bytes};
+    backend_.Embed(weights_.matrix(embedding_), ids_, x);
+    backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
+    for (const Layer& layer : layers_) {
+      backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
+      layer.mixer->Run(step, normed, x);
+      backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
+      layer.mlp->Run(step, normed, x);
+    }
+    return Head(spans, x);
+  }
+
+ private:
+  struct Layer {
+    VectorId mixer_norm;
+    VectorId mlp_norm;
+    std::unique_ptr<Mixer> mixer;
+    std::unique_ptr<Mlp> mlp;
+  };
+
+  static F32View Rows(const F32View& view, const int64_t rows) { return view.Rows(0, rows); }
+  static Activations Rows(Activations view, const int64_t rows) {
+    view.rows = rows;
+    return view;
+  }
+
+  void Declare(const StackPlan& plan, WeightPlan& weights) {
+    const auto norm = [&](const std::string& name) {
+      weights.Require(name, {plan.hidden});
+      return weights.AddVector({name}, plan.zero_centred_norms);
+    };
+    embedding_ = weights.AddMatrix(plan.tensor_prefix + "embed_tokens.weight", plan.vocabulary_size, plan.hidden);
+    head_ = plan.tied_embeddings ? embedding_ : weights.AddMatrix("lm_head.weight", plan.vocabulary_size, plan.hidden);
+    final_norm_ = norm(plan.tensor_prefix + "norm.weight");
+    const int64_t layer_page = backend_.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
+    int64_t attention_layers = 0;
+    size_t recurrent_layers = 0;
+    for (size_t i = 0; i < plan.layers.size() && weights.status().ok(); ++i) {
+      Layer layer{.mixer_norm = norm(plan.LayerPrefix(i) + "input_layernorm.weight"),
+                  .mlp_norm = norm(plan.LayerPrefix(i) + "post_attention_layernorm.weight"),
+                  .mixer = nullptr,
+                  .mlp = nullptr};
+      layer.mixer = plan.layers[i].mixer == MixerKind::kFullAttention
+                        ? MakeFullAttention(plan, i, attention_layers++ * layer_page, weights)
+                        : MakeGatedDeltaNet(plan, i, spec_.recurrent_states[recurrent_layers++], weights);
+      layer.mlp = plan.layers[i].mlp == MlpKind::kSwiGlu ? MakeSwiGlu(plan, i, weights) : MakeExperts(plan, i, weights);
+      layers_.push_back(std::move(layer));
+    }
+  }
+
+  // Lays the spans out as rows of one batch.
+  void GatherSpans(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) {
+    ids_.clear();
+    positions_.clear();
+    pages_.clear();
+    kv_spans_.resize(spans.size());
+    state_spans_.resize(spans.size());
+    size_t total_pages = 0;
+    for (const ForwardSpan& span : spans) total_pages += span.pages.size();
+    pages_.reserve(total_pages);  // Before views of it are taken below.
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const ForwardSpan& span = spans[i];
+      const auto rows = static_cast<int32_t>(span.tokens.size());
+      const int32_t end = span.first.value() + rows;
+      Check(rows > 0 && span.first.value() >= 0 && end <= spec_.max_sequence_tokens,
+            "a span lies inside the model's positions", span.first, rows);
+      Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= end || spec_.attention_layers == 0,
+            "pages cover the span", span.pages.size(), end);
+      Check(span.logits_rows >= 0 && span.logits_rows <= rows, "logits are wanted of the span's own rows",
+            span.logits_rows);
+      const size_t first_page = pages_.size();
+      for (const PageId page : span.pages) pages_.push_back(page.value());
+      const auto row_begin = static_cast<int32_t>(ids_.size());
+      kv_spans_[i] = {.row_begin = row_begin,
+                      .rows = rows,
+                      .first_position = span.first.value(),
+                      .kv = {.arena = memory.pages,
+                             .page_stride_bytes = spec_.page_bytes,
+                             .layer_offset_bytes = 0,
+                             .pages = std::span<const int32_t>(pages_).subspan(first_page)}};
+      state_spans_[i] = {.row_begin = row_begin, .rows = rows};
+      for (int32_t j = 0; j < rows; ++j) {
+        const int32_t id = span.tokens[static_cast<size_t>(j)].value();
+        Check(id >= 0 && id < spec_.vocabulary_size, "token ids lie in the vocabulary", id);
+        ids_.push_back(id);
+        positions_.push_back(span.first.value() + j);
+      }
+    }
+    Check(static_cast<int64_t>(ids_.size()) <= max_rows_, "a batch fits the limit given at load", ids_.size(),
+          max_rows_);
+  }
+
+  // Only the wanted rows pay for the final norm and the head.
+  ConstF32View Head(const std::span<const ForwardSpan> spans, const F32View& x) {
+    int64_t wanted = 0;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const int64_t end = kv_spans_[i].row_begin + kv_spans_[i].rows;
+      for (int64_t row = end - spans[i].logits_rows; row < end; ++row) {
+        Check(wanted < max_logits_rows_, "wanted logits fit the limit given at load", max_logits_rows_);
+        std::memcpy(last_.row(wanted++), x.row(row), static_cast<size_t>(hidden_) * sizeof(float));
+      }
+    }
+    const F32View logits = Rows(logits_, wanted);
+    if (wanted == 0) return logits;
+    const Activations normed = Rows(last_normed_, wanted);
+    backend_.RmsNorm(Rows(last_, wanted), weights_.vector(final_norm_), norm_eps_, normed);
+    backend_.Linear(normed, weights_.matrix(head_), {}, kernels::LinearMode::kStore, logits);
+    return logits;
+  }
+
+  // Set at construction.
+  kernels::Backend& backend_;
+  ModelSpec spec_;
+  const int64_t hidden_;
+  const float norm_eps_;
+  const RopePlan rope_;
+  const int64_t max_rows_;
+  const int64_t max_logits_rows_;
+  MatrixId embedding_;
+  MatrixId head_;
+  VectorId final_norm_;
+  std::vector<Layer> layers_;
+  // Set by Bind.
+  LoadedWeights weights_;
+  // Engine thread only: memory of the forward that runs.
+  Scratch scratch_;
+  Scratch fixed_;
+  F32View residual_;
+  Activations normed_;
+  F32View cos_;
+  F32View sin_;
+  F32View last_;
+  Activations last_normed_;
+  F32View logits_;
+  std::vector<int32_t> ids_;
+  std::vector<int32_t> positions_;
+  std::vector<int32_t> pages_;
+  std::vector<kernels::KvSpan> kv_spans_;
+  std::vector<kernels::StateSpan> state_spans_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std::string& config_text,
+                                                const ModelOptions& options, kernels::Backend& backend) {
+  Check(options.max_batch_tokens > 0 && options.max_logits_rows > 0, "limits of a forward are positive",
+        options.max_batch_tokens, options.max_logits_rows);
+  StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  WeightPlan weights(*checkpoint);
+  auto stack = std::make_unique<LayerStack>(plan, options, backend, weights);
+  if (!weights.status().ok()) return weights.status();
+  std::vector<std::string> unused;
+  if (Status s = weights.CheckAllUsed(plan.tensor_prefix, IgnoredTensorParts(), unused); !s.ok()) return s;
+  if (!unused.empty()) {
+    const size_t shown = std::min<size_t>(unused.size(), 5);
+    Logger("models")->info("{}: {} tensors are not used: {}{}", options.folder, unused.size(),
+                           fmt::join(unused.begin(), unused.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                           shown < unused.size() ? ", ..." : "");
+  }
+  StatusOr<LoadedWeights> loaded = LoadWeights(weights, config_text, options, backend);
+  if (!loaded.ok()) return loaded.status();
+  stack->Bind(*std::move(loaded));
+  return std::unique_ptr<Model>(std::move(stack));
+}
+
+}  // namespace invar::models

@@ -1,0 +1,18 @@
+// Llama 2 and 3 (and SmolLM2, which is one): dense, optional biases, llama3 rope scaling.
+#include "models/stack_plan.h"
+
+namespace invar::models {
+
+StatusOr<StackPlan> ReadLlama(ConfigReader config) {
+  StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
+  ReadCommon(config, plan);
+  ReadAttention(config, 1.0, plan);
+  plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
+  plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
+  plan.mlp = {.intermediate = config.Int("intermediate_size"), .bias = config.Bool("mlp_bias", false)};
+  config.Refuse("sliding_window", "llama has none");
+  if (!config.status().ok()) return config.status();
+  return plan;
+}
+
+}  // namespace invar::models

@@ -1,0 +1,151 @@
+// Full attention: q, k, v by one fused projection, norm and rope into the pages, attention over the pages, output
+// projection into the residual stream. Gated (hybrids): q_proj's rows hold [query, gate] head by head, and the fused
+// projection keeps them so; QkvPrepare and Attention find queries and gates by their head stride.
+#include <cmath>
+
+#include "models/layer.h"
+
+namespace invar::models {
+namespace {
+
+using kernels::Activations;
+using kernels::ConstF32View;
+using kernels::F32View;
+
+class FullAttention final : public Mixer {
+ public:
+  FullAttention(const StackPlan& plan, const size_t layer, const int64_t page_offset_bytes, WeightPlan& weights)
+      : shape_{.heads = plan.attention.heads,
+               .kv_heads = plan.attention.kv_heads,
+               .head_dim = plan.attention.head_dim,
+               .window = plan.layers[layer].window,
+               .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan.attention.head_dim)))},
+        gated_(plan.attention.output_gate),
+        norm_eps_(plan.norm_eps),
+        page_offset_bytes_(page_offset_bytes),
+        q_columns_(int64_t{shape_.heads} * q_head_stride()),
+        kv_columns_(int64_t{shape_.kv_heads} * shape_.head_dim),
+        out_columns_(int64_t{shape_.heads} * shape_.head_dim) {
+    const std::string prefix = plan.LayerPrefix(layer) + "self_attn.";
+    weights.Require(prefix + "q_proj.weight", {q_columns_, plan.hidden});
+    weights.Require(prefix + "k_proj.weight", {kv_columns_, plan.hidden});
+    weights.Require(prefix + "v_proj.weight", {kv_columns_, plan.hidden});
+    qkv_ = weights.AddMatrix({{prefix + "q_proj.weight", 0, q_columns_},
+                              {prefix + "k_proj.weight", 0, kv_columns_},
+                              {prefix + "v_proj.weight", 0, kv_columns_}},
+                             plan.hidden);
+    if (plan.attention.qkv_bias) {
+      weights.Require(prefix + "q_proj.bias", {q_columns_});
+      weights.Require(prefix + "k_proj.bias", {kv_columns_});
+      weights.Require(prefix + "v_proj.bias", {kv_columns_});
+      qkv_bias_id_ = weights.AddVector({prefix + "q_proj.bias", prefix + "k_proj.bias", prefix + "v_proj.bias"});
+    }
+    if (plan.attention.qk_norm) {
+      weights.Require(prefix + "q_norm.weight", {shape_.head_dim});
+      weights.Require(prefix + "k_norm.weight", {shape_.head_dim});
+      q_norm_id_ = weights.AddVector({prefix + "q_norm.weight"}, plan.zero_centred_norms);
+      k_norm_id_ = weights.AddVector({prefix + "k_norm.weight"}, plan.zero_centred_norms);
+    }
+    output_ = weights.AddMatrix(prefix + "o_proj.weight", plan.hidden, out_columns_);
+    if (plan.attention.output_bias) {
+      weights.Require(prefix + "o_proj.bias", {plan.hidden});
+      output_bias_id_ = weights.AddVector({prefix + "o_proj.bias"});
+    }
+  }
+
+  void Bind(const LoadedWeights& weights) override {
+    qkv_weight_ = weights.matrix(qkv_);
+    output_weight_ = weights.matrix(output_);
+    const auto bind = [&weights](const std::optional<VectorId>& id) {
+      return id.has_value() ? weights.vector(*id) : std::span<const float>();
+    };
+    qkv_bias_ = bind(qkv_bias_id_);
+    output_bias_ = bind(output_bias_id_);
+    q_norm_ = bind(q_norm_id_);
+    k_norm_ = bind(k_norm_id_);
+  }
+
+  void Run(Step& step, const Activations& x, const F32View residual) override {
+    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+    for (kernels::KvSpan& span : step.kv_spans) span.kv.layer_offset_bytes = page_offset_bytes_;
+    const ConstF32View q = views.qkv.Columns(0, q_columns_);
+    step.backend.Linear(x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
+    step.backend.QkvPrepare({.shape = shape_,
+                             .q = q,
+                             .q_head_stride = q_head_stride(),
+                             .k = views.qkv.Columns(q_columns_, kv_columns_),
+                             .v = views.qkv.Columns(q_columns_ + kv_columns_, kv_columns_),
+                             .q_norm = q_norm_,
+                             .k_norm = k_norm_,
+                             .norm_eps = norm_eps_,
+                             .cos = step.cos,
+                             .sin = step.sin,
+                             .spans = step.kv_spans,
+                             .q_out = views.q});
+    const ConstF32View gate =
+        gated_ ? ConstF32View(q.Columns(shape_.head_dim, q_columns_ - shape_.head_dim)) : ConstF32View();
+    step.backend.Attention({.shape = shape_,
+                            .q = views.q,
+                            .spans = step.kv_spans,
+                            .gate = gate,
+                            .gate_head_stride = gated_ ? q_head_stride() : 0,
+                            .out = views.out});
+    step.backend.Linear(views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
+  }
+
+  void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
+    Take(scratch, numerics, rows);
+  }
+
+  void AddWork(const LoadedWeights& weights, StepWork& work) const override {
+    AddMatrixWork(weights, qkv_, work);
+    AddMatrixWork(weights, output_, work);
+    work.attention_flops_per_position += 4 * out_columns_;  // q k^T and p v, two each.
+  }
+
+ private:
+  struct Views {
+    F32View qkv;      // [T, q_columns + 2 kv_columns]
+    Activations q;    // [T, heads * head_dim], KV type.
+    Activations out;  // [T, heads * head_dim]
+  };
+
+  Views Take(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const {
+    scratch.Reset();
+    return {.qkv = scratch.F32(rows, q_columns_ + 2 * kv_columns_),
+            .q = scratch.Typed(rows, out_columns_, numerics.kv),
+            .out = scratch.Typed(rows, out_columns_, numerics.activations)};
+  }
+  int32_t q_head_stride() const { return gated_ ? 2 * shape_.head_dim : shape_.head_dim; }
+
+  // Set at construction.
+  const kernels::AttentionShape shape_;
+  const bool gated_;
+  const float norm_eps_;
+  const int64_t page_offset_bytes_;
+  const int64_t q_columns_;
+  const int64_t kv_columns_;
+  const int64_t out_columns_;
+  MatrixId qkv_;
+  MatrixId output_;
+  std::optional<VectorId> qkv_bias_id_;
+  std::optional<VectorId> output_bias_id_;
+  std::optional<VectorId> q_norm_id_;
+  std::optional<VectorId> k_norm_id_;
+  // Set by Bind.
+  kernels::PackedMatrix qkv_weight_;
+  kernels::PackedMatrix output_weight_;
+  std::span<const float> qkv_bias_;
+  std::span<const float> output_bias_;
+  std::span<const float> q_norm_;
+  std::span<const float> k_norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> MakeFullAttention(const StackPlan& plan, const size_t layer, const int64_t page_offset_bytes,
+                                         WeightPlan& weights) {
+  return std::make_unique<FullAttention>(plan, layer, page_offset_bytes, weights);
+}
+
+}  // namespace invar::models

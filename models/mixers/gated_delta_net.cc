@@ -1,0 +1,154 @@
+// Gated DeltaNet: one fused projection gives, column after column, the convolution's input (q, k, v), z, b and a; then
+// causal convolution, the delta rule, gated norm and the output projection into the residual stream.
+// qwen3_next stores the same rows grouped by key head; taking them in our order at load leaves one path here.
+#include "models/layer.h"
+
+namespace invar::models {
+namespace {
+
+using kernels::Activations;
+using kernels::F32View;
+
+// Rows of the fused projection in the order q heads, k heads, v heads, z heads, b, a.
+std::vector<RowRange> SeparateRanges(const DeltaNetPlan& net, const int64_t hidden, const std::string& prefix,
+                                     WeightPlan& weights) {
+  const std::vector<RowRange> ranges = {{prefix + "in_proj_qkv.weight", 0, net.conv_dim()},
+                                        {prefix + "in_proj_z.weight", 0, net.value_dim()},
+                                        {prefix + "in_proj_b.weight", 0, net.shape.heads_v},
+                                        {prefix + "in_proj_a.weight", 0, net.shape.heads_v}};
+  for (const RowRange& range : ranges) weights.Require(range.tensor, {range.count, hidden});
+  return ranges;
+}
+
+// Stored per key head: dim_k rows q, dim_k rows k, r * dim_v rows v, as many z; and r rows b, r rows a.
+std::vector<RowRange> GroupedRanges(const DeltaNetPlan& net, const int64_t hidden, const std::string& prefix,
+                                    WeightPlan& weights) {
+  const std::string qkvz = prefix + "in_proj_qkvz.weight";
+  const std::string ba = prefix + "in_proj_ba.weight";
+  weights.Require(qkvz, {2 * net.key_dim() + 2 * net.value_dim(), hidden});
+  weights.Require(ba, {2 * net.shape.heads_v, hidden});
+  const int64_t values = net.shape.heads_v / net.shape.heads_k;
+  const int64_t value_rows = values * net.shape.dim_v;
+  const int64_t dim_k = net.shape.dim_k;
+  std::vector<RowRange> ranges;
+  const auto take = [&](const std::string& tensor, const int64_t group, const int64_t begin, const int64_t count) {
+    for (int64_t head = 0; head < net.shape.heads_k; ++head) ranges.push_back({tensor, head * group + begin, count});
+  };
+  const int64_t group = 2 * dim_k + 2 * value_rows;
+  take(qkvz, group, 0, dim_k);
+  take(qkvz, group, dim_k, dim_k);
+  take(qkvz, group, 2 * dim_k, value_rows);
+  take(qkvz, group, 2 * dim_k + value_rows, value_rows);
+  take(ba, 2 * values, 0, values);
+  take(ba, 2 * values, values, values);
+  return ranges;
+}
+
+class GatedDeltaNet final : public Mixer {
+ public:
+  GatedDeltaNet(const StackPlan& plan, const size_t layer, const RecurrentLayerState& state, WeightPlan& weights)
+      : net_(plan.delta_net), state_(state), norm_eps_(plan.norm_eps) {
+    const std::string prefix = plan.LayerPrefix(layer) + "linear_attn.";
+    input_ = weights.AddMatrix(net_.grouped_projections ? GroupedRanges(net_, plan.hidden, prefix, weights)
+                                                        : SeparateRanges(net_, plan.hidden, prefix, weights),
+                               plan.hidden);
+    weights.Require(prefix + "conv1d.weight", {net_.conv_dim(), 1, net_.conv_kernel});
+    weights.Require(prefix + "A_log", {net_.shape.heads_v});
+    weights.Require(prefix + "dt_bias", {net_.shape.heads_v});
+    weights.Require(prefix + "norm.weight", {net_.shape.dim_v});
+    conv_id_ = weights.AddVector({prefix + "conv1d.weight"});
+    a_log_id_ = weights.AddVector({prefix + "A_log"});
+    dt_bias_id_ = weights.AddVector({prefix + "dt_bias"});
+    norm_id_ = weights.AddVector({prefix + "norm.weight"});  // The one plain norm of a hybrid: no 1 + w.
+    output_ = weights.AddMatrix(prefix + "out_proj.weight", plan.hidden, net_.value_dim());
+  }
+
+  void Bind(const LoadedWeights& weights) override {
+    input_weight_ = weights.matrix(input_);
+    output_weight_ = weights.matrix(output_);
+    conv_ = weights.vector(conv_id_);
+    a_log_ = weights.vector(a_log_id_);
+    dt_bias_ = weights.vector(dt_bias_id_);
+    norm_ = weights.vector(norm_id_);
+  }
+
+  void Run(Step& step, const Activations& x, const F32View residual) override {
+    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+    for (size_t i = 0; i < step.spans.size(); ++i) {
+      std::byte* slot = step.memory.states + int64_t{step.spans[i].state.value()} * step.state_bytes;
+      step.state_spans[i].conv = reinterpret_cast<float*>(slot + state_.conv_offset_bytes);
+      step.state_spans[i].recurrent = reinterpret_cast<float*>(slot + state_.recurrent_offset_bytes);
+    }
+    const int64_t z = net_.conv_dim();
+    const int64_t b = z + net_.value_dim();
+    const int64_t heads = net_.shape.heads_v;
+    step.backend.Linear(x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
+    step.backend.CausalConv({.x = views.input.Columns(0, net_.conv_dim()),
+                             .weight = conv_,
+                             .kernel = net_.conv_kernel,
+                             .spans = step.state_spans,
+                             .out = views.conv});
+    step.backend.DeltaScan({.shape = net_.shape,
+                            .qkv = views.conv,
+                            .b = views.input.Columns(b, heads),
+                            .a = views.input.Columns(b + heads, heads),
+                            .a_log = a_log_,
+                            .dt_bias = dt_bias_,
+                            .spans = step.state_spans,
+                            .out = views.scan});
+    step.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
+    step.backend.Linear(views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
+  }
+
+  void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
+    Take(scratch, numerics, rows);
+  }
+
+  void AddWork(const LoadedWeights& weights, StepWork& work) const override {
+    AddMatrixWork(weights, input_, work);
+    AddMatrixWork(weights, output_, work);
+  }
+
+ private:
+  struct Views {
+    F32View input;    // [T, conv_dim + value_dim + 2 heads_v]
+    F32View conv;     // [T, conv_dim]
+    F32View scan;     // [T, value_dim]
+    Activations out;  // [T, value_dim]
+  };
+
+  Views Take(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const {
+    scratch.Reset();
+    return {.input = scratch.F32(rows, net_.conv_dim() + net_.value_dim() + 2 * net_.shape.heads_v),
+            .conv = scratch.F32(rows, net_.conv_dim()),
+            .scan = scratch.F32(rows, net_.value_dim()),
+            .out = scratch.Typed(rows, net_.value_dim(), numerics.activations)};
+  }
+
+  // Set at construction.
+  const DeltaNetPlan net_;
+  const RecurrentLayerState state_;
+  const float norm_eps_;
+  MatrixId input_;
+  MatrixId output_;
+  VectorId conv_id_;
+  VectorId a_log_id_;
+  VectorId dt_bias_id_;
+  VectorId norm_id_;
+  // Set by Bind.
+  kernels::PackedMatrix input_weight_;
+  kernels::PackedMatrix output_weight_;
+  std::span<const float> conv_;
+  std::span<const float> a_log_;
+  std::span<const float> dt_bias_;
+  std::span<const float> norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> MakeGatedDeltaNet(const StackPlan& plan, const size_t layer, const RecurrentLayerState& state,
+                                         WeightPlan& weights) {
+  return std::make_unique<GatedDeltaNet>(plan, layer, state, weights);
+}
+
+}  // namespace invar::models

@@ -1,0 +1,82 @@
+// SwiGLU: gate and up by one fused projection, then down into the residual stream.
+#include "models/layer.h"
+
+namespace invar::models {
+namespace {
+
+using kernels::Activations;
+using kernels::F32View;
+
+class SwiGlu final : public Mlp {
+ public:
+  SwiGlu(const StackPlan& plan, const size_t layer, WeightPlan& weights) : intermediate_(plan.mlp.intermediate) {
+    const std::string prefix = plan.LayerPrefix(layer) + "mlp.";
+    weights.Require(prefix + "gate_proj.weight", {intermediate_, plan.hidden});
+    weights.Require(prefix + "up_proj.weight", {intermediate_, plan.hidden});
+    gate_up_ = weights.AddMatrix(
+        {{prefix + "gate_proj.weight", 0, intermediate_}, {prefix + "up_proj.weight", 0, intermediate_}}, plan.hidden);
+    down_ = weights.AddMatrix(prefix + "down_proj.weight", plan.hidden, intermediate_);
+    if (plan.mlp.bias) {
+      weights.Require(prefix + "gate_proj.bias", {intermediate_});
+      weights.Require(prefix + "up_proj.bias", {intermediate_});
+      weights.Require(prefix + "down_proj.bias", {plan.hidden});
+      gate_up_bias_id_ = weights.AddVector({prefix + "gate_proj.bias", prefix + "up_proj.bias"});
+      down_bias_id_ = weights.AddVector({prefix + "down_proj.bias"});
+    }
+  }
+
+  void Bind(const LoadedWeights& weights) override {
+    gate_up_weight_ = weights.matrix(gate_up_);
+    down_weight_ = weights.matrix(down_);
+    if (gate_up_bias_id_.has_value()) gate_up_bias_ = weights.vector(*gate_up_bias_id_);
+    if (down_bias_id_.has_value()) down_bias_ = weights.vector(*down_bias_id_);
+  }
+
+  void Run(Step& step, const Activations& x, const F32View residual) override {
+    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+    step.backend.Linear(x, gate_up_weight_, gate_up_bias_, kernels::LinearMode::kStore, views.gate_up);
+    step.backend.SwiGlu(views.gate_up, views.inner);
+    step.backend.Linear(views.inner, down_weight_, down_bias_, kernels::LinearMode::kAdd, residual);
+  }
+
+  void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
+    Take(scratch, numerics, rows);
+  }
+
+  void AddWork(const LoadedWeights& weights, StepWork& work) const override {
+    AddMatrixWork(weights, gate_up_, work);
+    AddMatrixWork(weights, down_, work);
+  }
+
+ private:
+  struct Views {
+    F32View gate_up;    // [T, 2 I]
+    Activations inner;  // [T, I]
+  };
+
+  Views Take(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const {
+    scratch.Reset();
+    return {.gate_up = scratch.F32(rows, 2 * intermediate_),
+            .inner = scratch.Typed(rows, intermediate_, numerics.activations)};
+  }
+
+  // Set at construction.
+  const int64_t intermediate_;
+  MatrixId gate_up_;
+  MatrixId down_;
+  std::optional<VectorId> gate_up_bias_id_;
+  std::optional<VectorId> down_bias_id_;
+  // Set by Bind.
+  kernels::PackedMatrix gate_up_weight_;
+  kernels::PackedMatrix down_weight_;
+  std::span<const float> gate_up_bias_;
+  std::span<const float> down_bias_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mlp> MakeSwiGlu(const StackPlan& plan, const size_t layer, WeightPlan& weights) {
+  return std::make_unique<SwiGlu>(plan, layer, weights);
+}
+
+}  // namespace invar::models

@@ -1,0 +1,60 @@
+// Qwen3.5 (also 3.6 and 3.8): Gated DeltaNet and gated full attention, dense MLP or experts. Published checkpoints wrap
+// the text model: its fields lie under text_config, its tensors under model.language_model.; text-only ones are flat.
+#include "models/stack_plan.h"
+
+namespace invar::models {
+namespace {
+
+// The text model's section, its prefix, and whether the head is tied (said at the top; the section may repeat it).
+ConfigReader TextSection(ConfigReader& top, const std::string& text_type, StackPlan& plan) {
+  plan.architecture = top.String("model_type");
+  if (plan.architecture == text_type) {
+    plan.tensor_prefix = "model.";
+    plan.tied_embeddings = top.Bool("tie_word_embeddings", false);
+    return top;
+  }
+  plan.tensor_prefix = "model.language_model.";
+  std::optional<ConfigReader> section = top.Section("text_config");
+  if (!section.has_value()) {
+    top.Fail("text_config", "an object", top.Found("text_config"));
+    return top;
+  }
+  if (section->String("model_type", text_type) != text_type) {
+    section->Fail("model_type", "\"" + text_type + "\"", section->Found("model_type"));
+  }
+  top.Refuse("quantization_config", "quantized checkpoints are not supported; use the unquantized one");
+  plan.tied_embeddings = section->Bool("tie_word_embeddings", false);
+  if (top.Has("tie_word_embeddings")) {
+    if (section->Has("tie_word_embeddings") &&
+        section->Found("tie_word_embeddings") != top.Found("tie_word_embeddings")) {
+      section->Fail("tie_word_embeddings", top.Found("tie_word_embeddings") + ", as at the top",
+                    section->Found("tie_word_embeddings"));
+    }
+    plan.tied_embeddings = top.Bool("tie_word_embeddings", false);
+  }
+  return *section;
+}
+
+}  // namespace
+
+StatusOr<StackPlan> ReadQwen35(ConfigReader top) {
+  StackPlan plan;
+  ConfigReader config = TextSection(top, "qwen3_5_text", plan);
+  ReadHybrid(config, plan);
+  plan.mlp.intermediate = config.Int("intermediate_size");
+  if (!config.status().ok()) return config.status();
+  return plan;
+}
+
+StatusOr<StackPlan> ReadQwen35Moe(ConfigReader top) {
+  StackPlan plan;
+  ConfigReader config = TextSection(top, "qwen3_5_moe_text", plan);
+  ReadHybrid(config, plan);
+  ReadExperts(config, plan);
+  config.Expect("norm_topk_prob", true);
+  for (LayerPlan& layer : plan.layers) layer.mlp = MlpKind::kExperts;
+  if (!config.status().ok()) return config.status();
+  return plan;
+}
+
+}  // namespace invar::models

@@ -1,0 +1,38 @@
+// Qwen3-Next: Qwen3.5's arithmetic with grouped DeltaNet projections, a flat older configuration, and experts in the
+// layers that mlp_only_layers and decoder_sparse_step leave to them.
+#include <algorithm>
+
+#include "models/stack_plan.h"
+
+namespace invar::models {
+
+StatusOr<StackPlan> ReadQwen3Next(ConfigReader config) {
+  StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
+  ReadHybrid(config, plan);
+  plan.delta_net.grouped_projections = true;
+  plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
+
+  const std::vector<int32_t> dense = config.Ints("mlp_only_layers");
+  const int32_t step = config.Int("decoder_sparse_step", 1, 1);
+  const bool has_experts = config.Int("num_experts", 0) > 0;
+  bool any_dense = false;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    const bool sparse =
+        has_experts && (index + 1) % step == 0 && std::find(dense.begin(), dense.end(), index) == dense.end();
+    plan.layers[i].mlp = sparse ? MlpKind::kExperts : MlpKind::kSwiGlu;
+    any_dense = any_dense || !sparse;
+  }
+  for (const int32_t layer : dense) {
+    if (layer >= static_cast<int32_t>(plan.layers.size())) {
+      config.Fail("mlp_only_layers", "layers below num_hidden_layers", std::to_string(layer));
+    }
+  }
+  if (has_experts) ReadExperts(config, plan);
+  plan.experts.normalize_top_k = config.Bool("norm_topk_prob", true);
+  if (any_dense) plan.mlp.intermediate = config.Int("intermediate_size");
+  if (!config.status().ok()) return config.status();
+  return plan;
+}
+
+}  // namespace invar::models

@@ -1,0 +1,121 @@
+// Fields that several families share. A setting that would change the arithmetic and is not implemented is refused
+// here, since ignoring it would give plausible nonsense.
+#include "models/stack_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace invar::models {
+namespace {
+
+// layer_types, checked for length and names; empty where absent.
+std::vector<std::string> ReadLayerTypes(ConfigReader& config, const StackPlan& plan,
+                                        const std::vector<std::string>& known) {
+  std::vector<std::string> types = config.Strings("layer_types");
+  if (!config.Has("layer_types")) return types;
+  if (types.size() != plan.layers.size()) {
+    config.Fail("layer_types", fmt::format("{} entries, as num_hidden_layers says", plan.layers.size()),
+                fmt::format("{}", types.size()));
+    types.resize(plan.layers.size());
+  }
+  for (const std::string& type : types) {
+    if (std::find(known.begin(), known.end(), type) == known.end()) {
+      config.Fail("layer_types", fmt::format("only {}", fmt::join(known, ", ")), "\"" + type + "\"");
+    }
+  }
+  return types;
+}
+
+}  // namespace
+
+void ReadCommon(ConfigReader& config, StackPlan& plan) {
+  plan.vocabulary_size = config.Int("vocab_size");
+  plan.hidden = config.Int("hidden_size");
+  plan.norm_eps = static_cast<float>(config.Positive("rms_norm_eps", 1e-6));
+  constexpr int32_t kLayersMax = 4096;  // Far above any model; keeps a lying file from taking memory.
+  const int32_t layers = config.Int("num_hidden_layers");
+  if (layers > kLayersMax)
+    config.Fail("num_hidden_layers", fmt::format("at most {}", kLayersMax), fmt::format("{}", layers));
+  plan.layers.resize(static_cast<size_t>(std::min(layers, kLayersMax)));
+  if (config.String("hidden_act", "silu") != "silu") config.Fail("hidden_act", "\"silu\"", config.Found("hidden_act"));
+  config.Refuse("quantization_config", "quantized checkpoints are not supported; use the unquantized one");
+}
+
+void ReadAttention(ConfigReader& config, const double partial_rotary_default, StackPlan& plan) {
+  AttentionPlan& attention = plan.attention;
+  attention.heads = config.Int("num_attention_heads");
+  attention.kv_heads = config.Int("num_key_value_heads", 1, attention.heads);
+  if (!config.Has("head_dim") && plan.hidden % attention.heads != 0) {
+    config.Fail("head_dim", "a value, since hidden_size is no multiple of num_attention_heads", "nothing");
+  }
+  attention.head_dim = config.Int("head_dim", 2, std::max(plan.hidden / attention.heads, 1));
+  if (attention.heads % attention.kv_heads != 0) {
+    config.Fail("num_key_value_heads", fmt::format("a divisor of num_attention_heads {}", attention.heads),
+                config.Found("num_key_value_heads"));
+  }
+  if (attention.head_dim % 2 != 0) config.Fail("head_dim", "an even number", fmt::format("{}", attention.head_dim));
+  attention.rope = ReadRope(config, attention.head_dim, partial_rotary_default);
+}
+
+void ReadOptionalWindows(ConfigReader& config, StackPlan& plan) {
+  const std::vector<std::string> types = ReadLayerTypes(config, plan, {"full_attention", "sliding_attention"});
+  const bool used = config.Bool("use_sliding_window", false);
+  // Without use_sliding_window, sliding_window is a left-over of the base configuration.
+  const int32_t window = used ? config.Int("sliding_window") : 0;
+  const int32_t first = used && types.empty() ? config.Int("max_window_layers", 0) : 0;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const bool slides = types.empty() ? used && static_cast<int32_t>(i) >= first : types[i] == "sliding_attention";
+    if (slides && !used) {
+      config.Fail("layer_types", "no \"sliding_attention\", since use_sliding_window is false",
+                  fmt::format("it at layer {}", i));
+    }
+    if (slides) plan.layers[i].window = window;
+  }
+}
+
+void ReadHybrid(ConfigReader& config, StackPlan& plan) {
+  ReadCommon(config, plan);
+  ReadAttention(config, 0.25, plan);
+  plan.zero_centred_norms = true;
+  plan.attention.output_gate = true;
+  plan.attention.qk_norm = true;
+  plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
+  config.Expect("attn_output_gate", true);
+  config.Expect("output_gate_type", "swish");
+  config.Expect("mamba_ssm_dtype", "float32");
+  if (config.Bool("use_sliding_window", false)) config.Fail("use_sliding_window", "false", "true");
+
+  kernels::DeltaShape& shape = plan.delta_net.shape;
+  shape.heads_k = config.Int("linear_num_key_heads", 1, 16);
+  shape.heads_v = config.Int("linear_num_value_heads", 1, 32);
+  shape.dim_k = config.Int("linear_key_head_dim", 1, 128);
+  shape.dim_v = config.Int("linear_value_head_dim", 1, 128);
+  plan.delta_net.conv_kernel = config.Int("linear_conv_kernel_dim", 2, 4);
+  if (shape.heads_v % shape.heads_k != 0) {
+    config.Fail("linear_num_value_heads", fmt::format("a multiple of linear_num_key_heads {}", shape.heads_k),
+                fmt::format("{}", shape.heads_v));
+  }
+  // An explicit list wins over the interval.
+  const std::vector<std::string> types = ReadLayerTypes(config, plan, {"linear_attention", "full_attention"});
+  const int32_t interval = config.Int("full_attention_interval", 1, 4);
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const bool full = types.empty() ? (static_cast<int32_t>(i) + 1) % interval == 0 : types[i] == "full_attention";
+    plan.layers[i].mixer = full ? MixerKind::kFullAttention : MixerKind::kGatedDeltaNet;
+  }
+}
+
+void ReadExperts(ConfigReader& config, StackPlan& plan) {
+  plan.experts.experts = config.Int("num_experts");
+  plan.experts.top_k = config.Int("num_experts_per_tok");
+  plan.experts.intermediate = config.Int("moe_intermediate_size");
+  plan.experts.shared_intermediate = config.Int("shared_expert_intermediate_size");
+  if (plan.experts.top_k > plan.experts.experts) {
+    config.Fail("num_experts_per_tok", fmt::format("at most num_experts {}", plan.experts.experts),
+                fmt::format("{}", plan.experts.top_k));
+  }
+}
+
+}  // namespace invar::models

@@ -1,0 +1,104 @@
+// StackPlan: what a family's file makes of config.json: shapes and kinds of every layer, and where its tensors are.
+// Everything below this line (layer_stack, mixers, mlps) knows plans only, never a family.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/config_reader.h"
+#include "models/rope.h"
+
+namespace invar::models {
+
+enum class MixerKind { kFullAttention, kGatedDeltaNet };
+enum class MlpKind { kSwiGlu, kExperts };
+
+struct LayerPlan {
+  MixerKind mixer = MixerKind::kFullAttention;
+  MlpKind mlp = MlpKind::kSwiGlu;
+  int32_t window = 0;  // Of attention; 0: all positions.
+};
+
+struct AttentionPlan {
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  bool output_gate = false;  // q_proj holds [query, gate] per head; the output is multiplied by sigmoid(gate).
+  bool qk_norm = false;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  RopePlan rope;
+};
+
+struct DeltaNetPlan {
+  kernels::DeltaShape shape;
+  int32_t conv_kernel = 0;
+  bool grouped_projections = false;  // qwen3_next: in_proj_qkvz and in_proj_ba, rows grouped by key head.
+
+  int32_t key_dim() const { return shape.heads_k * shape.dim_k; }
+  int32_t value_dim() const { return shape.heads_v * shape.dim_v; }
+  int32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
+};
+
+struct MlpPlan {
+  int32_t intermediate = 0;
+  bool bias = false;
+};
+
+struct ExpertsPlan {
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  int32_t intermediate = 0;
+  int32_t shared_intermediate = 0;
+  bool normalize_top_k = true;
+};
+
+struct StackPlan {
+  std::string architecture;   // model_type as config.json says it at the top.
+  std::string tensor_prefix;  // "model." or "model.language_model."
+  int32_t vocabulary_size = 0;
+  int32_t hidden = 0;
+  float norm_eps = 0.0F;
+  bool zero_centred_norms = false;  // Norm weights are 1 + w.
+  bool tied_embeddings = false;
+  AttentionPlan attention{};
+  DeltaNetPlan delta_net{};
+  MlpPlan mlp{};
+  ExpertsPlan experts{};
+  std::vector<LayerPlan> layers{};
+
+  std::string LayerPrefix(const size_t layer) const { return tensor_prefix + "layers." + std::to_string(layer) + "."; }
+};
+
+// --- Parts families share. `config` is the text model's section; errors stay in it. ---
+
+// vocab_size, hidden_size, rms_norm_eps, layer count (all full attention, SwiGLU), activation, unsupported settings.
+void ReadCommon(ConfigReader& config, StackPlan& plan);
+// Heads, head_dim and rope.
+void ReadAttention(ConfigReader& config, double partial_rotary_default, StackPlan& plan);
+// layer_types of a dense family whose window belongs to `sliding_attention` layers (qwen2, qwen3).
+void ReadOptionalWindows(ConfigReader& config, StackPlan& plan);
+// What all Gated DeltaNet hybrids share: layer types, shapes of both mixers.
+void ReadHybrid(ConfigReader& config, StackPlan& plan);
+// num_experts and its companions.
+void ReadExperts(ConfigReader& config, StackPlan& plan);
+
+// --- Families: one file each, one line each in registry.cc. `top` is the whole config.json. ---
+StatusOr<StackPlan> ReadQwen35(ConfigReader top);
+StatusOr<StackPlan> ReadQwen35Moe(ConfigReader top);
+StatusOr<StackPlan> ReadQwen3Next(ConfigReader top);
+StatusOr<StackPlan> ReadQwen3(ConfigReader top);
+StatusOr<StackPlan> ReadQwen2(ConfigReader top);
+StatusOr<StackPlan> ReadLlama(ConfigReader top);
+StatusOr<StackPlan> ReadMistral(ConfigReader top);
+
+// registry.cc: reads FOLDER/config.json; `text` receives it as stored. Errors: as MakeModel.
+StatusOr<StackPlan> ReadStackPlan(const std::string& folder, std::string& text);
+// The same from JSON in memory; `path` names it in messages.
+StatusOr<StackPlan> ParseStackPlan(const std::string& text, const std::string& path);
+// Names registry.cc knows, for messages.
+std::vector<std::string> KnownArchitectures();
+
+}  // namespace invar::models
