@@ -134,6 +134,9 @@ struct KernelTable {
   void (*add_sigmoid_scaled)(const float* x, float gate, int64_t n, float* out);
   void (*add_scaled)(const float* x, float scale, int64_t n, float* out);  // out = fma(scale, x, out)
   void (*softmax)(const float* x, int64_t n, float* out);
+  // Sum of exp((x - largest) / temperature) over what is not NaN, in blocks of 1024; each term where `terms` is not
+  // null.
+  double (*exp_sum)(const float* x, int64_t n, float largest, float temperature, float* terms);
   void (*qkv_row)(const QkvRow&);
   void (*attention_superblock)(const AttentionTile&, int64_t superblock, const AttentionPartial&);
   void (*attention_merge)(const AttentionPartial& into, const AttentionPartial& from, int64_t rows);

@@ -50,3 +50,22 @@ static void Softmax(const float* x, const int64_t n, float* out) {
   const v16 total = Set1(SumLanes(sum));
   for (int64_t i = 0; i < n; i += 16) StoreAs(out, i, false, Div(LoadUpTo(out + i, n - i), total), n - i);
 }
+
+// Lanes of one block are summed in float, blocks in double.
+static double ExpSum(const float* x, const int64_t n, const float largest, const float temperature, float* terms) {
+  double total = 0.0;
+  for (int64_t block = 0; block < n; block += 1024) {
+    v16 sum = Zero();
+    for (int64_t i = block; i < Least(block + 1024, n); i += 16) {
+      const int lanes = static_cast<int>(Least(16, n - i));
+      const v16 scaled = Div(Sub(LoadUpTo(x + i, n - i), Set1(largest)), Set1(temperature));
+      // Comparing with a NaN is false, so it counts as nothing.
+      const v16 known = SelectLess(scaled, Set1(__builtin_inff()), scaled, Set1(-__builtin_inff()));
+      const v16 y = KeepLanes(Exp(known), 0, lanes, 0.0F);
+      sum = Add(sum, y);
+      if (terms != nullptr) StoreAs(terms + i, 0, false, y, n - i);
+    }
+    total += SumLanes(sum);
+  }
+  return total;
+}

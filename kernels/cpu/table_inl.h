@@ -61,6 +61,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .add_sigmoid_scaled = AddSigmoidScaled,
           .add_scaled = AddScaled,
           .softmax = Softmax,
+          .exp_sum = ExpSum,
           .qkv_row = QkvOneRow,
           .attention_superblock = AttentionSuperblock,
           .attention_merge = AttentionMerge,

@@ -1,0 +1,203 @@
+// Every filter keeps a prefix of the order (logit descending, id ascending), so the kept set is one cutoff: a logit,
+// and the last id kept among its equals. Elementary functions are our own (bits do not depend on a C library).
+#include "kernels/sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/worker_pool.h"
+#include "kernels/cpu/isa.h"
+
+namespace invar::kernels {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr int64_t kBlock = 256;
+
+// Natural logarithm of a positive normal double: mantissa in [sqrt(1/2), sqrt(2)), then 2 atanh(s).
+double Log(const double x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3ff0000000000000ULL);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    ++exponent;
+  }
+  const double s = (m - 1.0) / (m + 1.0);
+  const double z = s * s;
+  double p = 0.0;
+  for (int n = 23; n >= 1; n -= 2) p = p * z + 1.0 / n;
+  return static_cast<double>(exponent) * 0.6931471805599453 + 2.0 * s * p;
+}
+
+// Kept: logits above `logit`, and those equal to it up to `last_id`.
+struct Cutoff {
+  float logit = kMinusInfinity;
+  int32_t last_id = -1;  // With -infinity: all but -infinity.
+
+  bool Keeps(const float value, const int32_t id) const { return value > logit || (value == logit && id <= last_id); }
+};
+
+bool Better(const float a, const int32_t a_id, const float b, const int32_t b_id) {
+  return a > b || (a == b && a_id < b_id);
+}
+
+Cutoff Stricter(const Cutoff& a, const Cutoff& b) { return Better(a.logit, a.last_id, b.logit, b.last_id) ? a : b; }
+
+// At least this value have the k largest: the k-th largest of the maxima of blocks.
+float TopThreshold(std::span<const float> logits, const int64_t k) {
+  const int64_t size = static_cast<int64_t>(logits.size());
+  if (k * kBlock > size) return kMinusInfinity;
+  std::vector<float> maxima;
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    float largest = kMinusInfinity;
+    for (int64_t i = begin; i < std::min(begin + kBlock, size); ++i)
+      largest = logits[i] > largest ? logits[i] : largest;
+    maxima.push_back(largest);
+  }
+  std::nth_element(maxima.begin(), maxima.begin() + (k - 1), maxima.end(), std::greater<>());
+  return maxima[k - 1];
+}
+
+// Sum of exp((logit - largest) / temperature) over all; optionally each term.
+double SumExp(std::span<const float> logits, const float largest, const float temperature, float* terms) {
+  return (*cpu::ChooseTable({}))
+      ->exp_sum(logits.data(), static_cast<int64_t>(logits.size()), largest, temperature, terms);
+}
+
+// The shortest prefix of `ids` (best first) whose probabilities reach `top_p` of their sum.
+Cutoff TopPOfSorted(std::span<const float> logits, std::span<const int32_t> ids, const float largest,
+                    const SampleSettings& settings) {
+  std::vector<float> values;
+  for (const int32_t id : ids) values.push_back(logits[id]);
+  std::vector<float> terms(ids.size());
+  const double total = SumExp(values, largest, settings.temperature, terms.data());
+  const double wanted = total * std::max(0.0F, settings.top_p);
+  double sum = 0.0;
+  size_t i = 0;
+  while (i + 1 < ids.size() && (sum += terms[i]) < wanted) ++i;
+  return {values[i], ids[i]};
+}
+
+// The same over all logits: terms fall into buckets by size; only the bucket in which the sum crosses is sorted.
+Cutoff TopPOfAll(std::span<const float> logits, const float largest, const SampleSettings& settings) {
+  constexpr int kBuckets = 1024;
+  std::vector<float> terms(logits.size());
+  const double total = SumExp(logits, largest, settings.temperature, terms.data());
+  const double wanted = total * std::max(0.0F, settings.top_p);
+  const auto bucket_of = [&](const size_t i) {  // By (largest - logit) / temperature, 1/32 wide; descends as logits do.
+    const double depth = (static_cast<double>(largest) - logits[i]) / settings.temperature * 32.0;
+    return depth < kBuckets - 1 ? static_cast<int>(depth) : kBuckets - 1;
+  };
+  std::vector<double> sums(kBuckets, 0.0);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > kMinusInfinity) sums[bucket_of(i)] += terms[i];
+  }
+  double sum = 0.0;
+  int crossing = 0;
+  while (crossing + 1 < kBuckets && sum + sums[crossing] < wanted) sum += sums[crossing++];
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > kMinusInfinity && bucket_of(i) == crossing) ids.push_back(static_cast<int32_t>(i));
+  }
+  if (ids.empty()) return {};  // The sum never reaches what is wanted: keep all.
+  std::sort(ids.begin(), ids.end(),
+            [&](const int32_t a, const int32_t b) { return Better(logits[a], a, logits[b], b); });
+  size_t i = 0;
+  while (i + 1 < ids.size() && (sum += terms[ids[i]]) < wanted) ++i;
+  return {logits[ids[i]], ids[i]};
+}
+
+Cutoff CutoffOf(std::span<const float> logits, const float largest, const SampleSettings& settings) {
+  const bool top_p = settings.top_p < 1.0F;
+  if (settings.top_k > 0 && settings.top_k < static_cast<int64_t>(logits.size())) {
+    std::vector<int32_t> ids;
+    TopLogits(logits, settings.top_k, &ids);
+    const Cutoff by_k{logits[ids.back()], ids.back()};
+    return top_p ? Stricter(by_k, TopPOfSorted(logits, ids, largest, settings)) : by_k;
+  }
+  return top_p ? TopPOfAll(logits, largest, settings) : Cutoff{};
+}
+
+}  // namespace
+
+double GumbelOf(const uint32_t word) {
+  const double u = (static_cast<double>(word) + 0.5) * 0x1p-32;
+  return -Log(-Log(u));
+}
+
+int32_t ArgMax(std::span<const float> logits) {
+  int32_t best = -1;
+  float largest = kMinusInfinity;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > largest) {
+      largest = logits[i];
+      best = static_cast<int32_t>(i);
+    }
+  }
+  return best;
+}
+
+int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings, const NoiseKey& key) {
+  const int32_t top = ArgMax(logits);
+  const bool greedy = !(settings.temperature >= std::numeric_limits<float>::min());
+  if (top < 0 || greedy || logits[top] == std::numeric_limits<float>::infinity()) return top;
+  const FlushDenormals flush;
+  const double largest = logits[top];
+  const double temperature = settings.temperature;
+  const Cutoff cutoff = CutoffOf(logits, logits[top], settings);
+  const double least =
+      settings.min_p > 0.0F ? Log(std::min(settings.min_p, 1.0F)) : -std::numeric_limits<double>::infinity();
+  constexpr double kMostNoise = 22.9;
+  int32_t best = -1;
+  double best_score = -std::numeric_limits<double>::infinity();
+  uint32_t least_word = 0;  // Below it no token can win: its noise is at most -log(1 - u), its scaled logit at most 0.
+  PhiloxWords words{};
+  int64_t words_group = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (!cutoff.Keeps(logits[i], id)) continue;
+    const double scaled = (logits[i] - largest) / temperature;
+    if (scaled < least || scaled + kMostNoise < best_score) continue;
+    if (static_cast<int64_t>(i / 4) != words_group) {
+      words_group = static_cast<int64_t>(i / 4);
+      words = TokenNoise(key, static_cast<uint32_t>(words_group));
+    }
+    if (words[i % 4] < least_word) continue;
+    const double score = scaled + GumbelOf(words[i % 4]);
+    if (score <= best_score) continue;
+    best_score = score;
+    best = id;
+    // 1 - u <= exp(-score) is necessary; 1 / (1 + score + score^2 / 2) > exp(-score) is a safe and simple bound.
+    if (score > 0.0) {
+      const double bound =
+          1.0 / (1.0 + score * (1.0 + score * (0.5 + score * (1.0 / 6 + score * (1.0 / 24 + score / 120)))));
+      least_word = static_cast<uint32_t>(std::max(0.0, (1.0 - bound) * 0x1p32 - 2.0));
+    }
+  }
+  return best;
+}
+
+float LogSumExp(std::span<const float> logits) {
+  const int32_t top = ArgMax(logits);
+  if (top < 0 || std::isinf(logits[top])) return top < 0 ? kMinusInfinity : logits[top];
+  const FlushDenormals flush;
+  return static_cast<float>(logits[top] + Log(SumExp(logits, logits[top], 1.0F, nullptr)));
+}
+
+void TopLogits(std::span<const float> logits, const int32_t k, std::vector<int32_t>* ids) {
+  ids->clear();
+  if (k <= 0) return;
+  const float threshold = TopThreshold(logits, k);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] >= threshold && logits[i] > kMinusInfinity) ids->push_back(static_cast<int32_t>(i));
+  }
+  const auto better = [&](const int32_t a, const int32_t b) { return Better(logits[a], a, logits[b], b); };
+  const size_t count = std::min<size_t>(k, ids->size());
+  std::partial_sort(ids->begin(), ids->begin() + static_cast<int64_t>(count), ids->end(), better);
+  ids->resize(count);
+}
+
+}  // namespace invar::kernels
