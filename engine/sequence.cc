@@ -103,7 +103,7 @@ bool Sequence::Accept(const TokenId token, std::optional<TokenLogprob> logprob, 
   delta.tokens.push_back(token);
   if (logprob.has_value()) delta.logprobs.push_back(*std::move(logprob));
   Push(std::move(delta), now);
-  if (is_stop) matched_ = token;
+  if (is_stop && matched_.index() == 0) matched_ = token;
   if (matched_.index() != 0) finish_reason_ = FinishReason::kStop;
   return matched_.index() != 0 || output_tokens() >= output_limit_;
 }

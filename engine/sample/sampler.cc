@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
+#include "base/noise.h"
 #include "kernels/sample.h"
 
 namespace invar::engine {
@@ -40,10 +42,12 @@ std::optional<TokenId> SampleToken(const SampleInput& input, std::vector<float>&
                                          .top_k = input.sampling.top_k,
                                          .top_p = input.sampling.top_p,
                                          .min_p = input.sampling.min_p};
-  const kernels::NoiseKey key{.seed = input.sampling.seed,
-                              .output_index = input.sampling.output_index,
-                              .position = static_cast<uint32_t>(input.position.value())};
-  return TokenId(kernels::SampleRow(scratch, settings, key));
+  const NoiseKey key{.seed = input.sampling.seed,
+                     .output_index = input.sampling.output_index,
+                     .position = static_cast<uint32_t>(input.position.value())};
+  const int32_t id = kernels::SampleRow(scratch, settings, key);
+  Check(id >= 0, "some usable id is finite and not masked");
+  return TokenId(id);
 }
 
 }  // namespace invar::engine

@@ -1,0 +1,58 @@
+// The whole engine from a seed: thousands of schedules in each run, and proof that the simulation sees planted bugs.
+#include "tools/sim/simulation.h"
+
+#include <gtest/gtest.h>
+
+namespace invar::sim {
+namespace {
+
+constexpr uint64_t kSeeds = 3000;
+
+TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
+  Outcome seen;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Outcome outcome = RunSchedule(MakeSchedule(seed), Plant::kNone);
+    ASSERT_TRUE(outcome.ok()) << outcome.FirstProblem() << "\nreplay: invar sim --seeds 1 --seed " << seed;
+    seen.finished_stop += outcome.finished_stop;
+    seen.finished_length += outcome.finished_length;
+    seen.cancelled += outcome.cancelled;
+    seen.expired += outcome.expired;
+    seen.failed += outcome.failed;
+    seen.rejected += outcome.rejected;
+    seen.preemptions += outcome.preemptions;
+    seen.pauses += outcome.pauses;
+    seen.stop_strings += outcome.stop_strings;
+    seen.scored_prompts += outcome.scored_prompts;
+  }
+  for (const int64_t count : {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed,
+                              seen.rejected, seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts}) {
+    EXPECT_GT(count, 100);
+  }
+}
+
+TEST(Simulation, TheSameSeedGivesTheSameRun) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    EXPECT_EQ(RunSchedule(MakeSchedule(seed), Plant::kNone).trace, RunSchedule(MakeSchedule(seed), Plant::kNone).trace);
+  }
+}
+
+class PlantedBug : public testing::TestWithParam<const char*> {};
+
+TEST_P(PlantedBug, IsCaughtWithin200SeedsAndShrinks) {
+  const Plant plant = PlantNamed(GetParam()).value();
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const Schedule schedule = MakeSchedule(seed);
+    if (RunSchedule(schedule, plant).ok()) continue;
+    const Reduction reduction = Minimize(schedule, plant);
+    EXPECT_FALSE(RunSchedule(Reduce(schedule, reduction), plant).ok());
+    EXPECT_LE(reduction.only->size(), schedule.requests.size());
+    EXPECT_TRUE(RunSchedule(Reduce(schedule, reduction), Plant::kNone).ok());
+    return;
+  }
+  FAIL() << GetParam() << " was not seen";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBug, testing::Values("stale_page", "dirty_slot", "row_mixup", "lost_cancel"));
+
+}  // namespace
+}  // namespace invar::sim

@@ -1,0 +1,33 @@
+// The simulation's only source of chance: SplitMix64 from a seed, the same on every machine and library.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace invar::sim {
+
+class Random {
+ public:
+  explicit Random(const uint64_t seed) : state_(seed) {}
+
+  uint64_t Next() {
+    uint64_t x = state_ += 0x9E3779B97F4A7C15ULL;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    return x ^ (x >> 31);
+  }
+  // Within [low, high].
+  int32_t Between(const int32_t low, const int32_t high) {
+    return low + static_cast<int32_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
+  }
+  bool Percent(const int32_t percent) { return Between(0, 99) < percent; }
+  template <typename T>
+  T OneOf(const std::initializer_list<T> values) {
+    return values.begin()[Between(0, static_cast<int32_t>(values.size()) - 1)];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace invar::sim

@@ -1,0 +1,322 @@
+// The loop around the engine: arrivals, cancels, readers, one step, checks, clock. Then every answer meets its oracle.
+#include "tools/sim/simulation.h"
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine.h"
+#include "kernels/numerics.h"
+#include "tools/sim/observed.h"
+#include "tools/sim/oracle.h"
+#include "tools/sim/random.h"
+#include "tools/sim/sim_tokenizer.h"
+
+namespace invar::sim {
+namespace {
+
+// Far above any schedule's need: 14 requests x 240 tokens at one token a step, preempted again and again.
+constexpr int32_t kStepsMax = 60'000;
+
+struct Live {
+  const PlannedRequest* planned = nullptr;
+  std::shared_ptr<Observed> observed;
+  SequenceId id;
+  bool cancel_sent = false;  // By the outside; a planted bug may still lose it.
+  int32_t steps_since_cancel = 0;
+};
+
+void HashInto(uint64_t& trace, const uint64_t value) { trace = (trace ^ value) * 0x100000001B3ULL; }
+
+class Simulation {
+ public:
+  Simulation(const Schedule& schedule, const Plant plant)
+      : schedule_(schedule), plant_(plant), random_(schedule.seed ^ 0xD21FE5ULL), tokenizer_(schedule.usable_ids) {
+    auto engine = engine::Engine::Create(schedule.options,
+                                         PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
+                                         &tokenizer_, clock_);
+    Check(engine.ok(), "the simulated engine can be made", engine.status().ToString());
+    engine_ = *std::move(engine);
+  }
+
+  Outcome Run() {
+    for (int32_t step = 0; step < kStepsMax && !Done(); ++step) {
+      SubmitArrivals();
+      SendCancels();
+      SendDrain();
+      engine_->RunOneStep();
+      CheckAfterStep();
+      ReadEvents();
+      clock_.Advance(schedule_.step_time);
+    }
+    for (const Live& live : live_) Compare(live);
+    CheckNothingIsLeft();
+    return std::move(outcome_);
+  }
+
+ private:
+  static std::string Name(const Live& live) { return "request " + std::to_string(live.planned->index); }
+  void Wrong(const Live& live, const std::string& problem) { outcome_.wrong.push_back(Name(live) + ": " + problem); }
+
+  bool Done() const {
+    return next_ == schedule_.requests.size() &&
+           std::all_of(live_.begin(), live_.end(), [](const Live& live) { return live.observed->ended(); });
+  }
+
+  // --- The outside ---
+  void SubmitArrivals() {
+    for (; next_ < schedule_.requests.size() && schedule_.requests[next_].arrives_at <= clock_.Now(); ++next_) {
+      const PlannedRequest& planned = schedule_.requests[next_];
+      auto observed = std::make_shared<Observed>(planned, clock_);
+      const StatusOr<SequenceId> id = engine_->Submit(planned.request, observed);
+      if (id.ok()) {
+        live_.push_back({.planned = &planned, .observed = std::move(observed), .id = *id});
+      } else {
+        ++outcome_.rejected;
+        JudgeRejection(planned, id.status());
+      }
+    }
+  }
+
+  void JudgeRejection(const PlannedRequest& planned, const Status& status) {
+    const engine::Request& request = planned.request;
+    const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+    const int64_t model_max = schedule_.model.max_sequence_tokens;
+    const int64_t tokens = std::min<int64_t>(prompt + request.stopping.max_tokens, model_max);
+    const engine::EngineStats stats = engine_->Stats();
+    bool right = false;
+    switch (status.code()) {
+      case StatusCode::kOutOfRange:
+        right = prompt > model_max;
+        break;
+      case StatusCode::kResourceExhausted:
+        right =
+            tokens > int64_t{schedule_.pages} * kernels::kPageTokens || stats.waiting >= schedule_.options.max_queued;
+        break;
+      case StatusCode::kUnavailable:
+        right = draining_;
+        break;
+      case StatusCode::kDeadlineExceeded:
+        right = clock_.Now() >= request.deadline;
+        break;
+      case StatusCode::kInvalidArgument:  // Every allowed token may be a stop token.
+        right = request.stopping.min_tokens > 0 && !request.sampling.allowed_token_ids.empty();
+        break;
+      default:
+        break;
+    }
+    if (right) return;
+    outcome_.wrong.push_back("request " + std::to_string(planned.index) + ": refused without reason, " +
+                             status.ToString());
+  }
+
+  void SendCancels() {
+    for (Live& live : live_) {
+      if (live.cancel_sent || !live.planned->cancel_at.has_value() || *live.planned->cancel_at > clock_.Now()) continue;
+      live.cancel_sent = true;
+      if (plant_ == Plant::kLostCancel && random_.Percent(20)) continue;
+      engine_->Cancel(live.id);
+    }
+  }
+
+  void SendDrain() {
+    if (!draining_ && schedule_.drain_at.has_value() && *schedule_.drain_at <= clock_.Now()) {
+      engine_->BeginDrain();
+      draining_ = true;
+    }
+    if (!aborted_ && schedule_.abort_at.has_value() && *schedule_.abort_at <= clock_.Now()) {
+      engine_->Abort();
+      aborted_ = true;
+    }
+  }
+
+  void ReadEvents() {
+    for (const Live& live : live_) {
+      const Reader& reader = live.planned->reader;
+      if (live.observed->ended() || !random_.Percent(reader.percent)) continue;
+      if (reader.stalls && live.observed->started()) continue;
+      if (live.observed->Read(reader.burst)) engine_->Resume(live.id);
+    }
+  }
+
+  // --- Checks ---
+  void CheckAfterStep() {
+    for (Live& live : live_) {
+      if (live.observed->ended() || !live.cancel_sent) continue;
+      if (++live.steps_since_cancel == 1)
+        outcome_.stuck.push_back(Name(live) + ": alive a step after its cancellation");
+    }
+    const engine::EngineStats stats = engine_->Stats();
+    const int64_t ended = stats.finished_stop + stats.finished_length + stats.cancelled + stats.expired + stats.failed;
+    if (stats.submitted != ended + stats.running + stats.waiting || stats.pages_used > stats.pages_total ||
+        stats.slots_used != stats.running) {
+      outcome_.wrong.push_back("the engine's numbers do not add up");
+    }
+  }
+
+  void Compare(const Live& live) {
+    const Observed& observed = *live.observed;
+    for (const std::string& problem : observed.problems()) outcome_.wrong.push_back(problem);
+    outcome_.tokens += static_cast<int64_t>(observed.tokens().size());
+    outcome_.pauses += observed.pauses();
+    const Expected expected = ExpectedAnswer(live.planned->request, schedule_.model, tokenizer_);
+    CompareTokens(live, expected);
+    if (observed.finished().has_value()) {
+      CompareFinish(live, expected);
+    } else if (observed.failed().has_value()) {
+      JudgeFailure(live, *observed.failed());
+    } else {
+      outcome_.stuck.push_back(Name(live) + ": no end");
+    }
+  }
+
+  void CompareTokens(const Live& live, const Expected& expected) {
+    const Observed& observed = *live.observed;
+    const std::vector<TokenId>& tokens = observed.tokens();
+    if (tokens.size() > expected.tokens.size() || !std::equal(tokens.begin(), tokens.end(), expected.tokens.begin())) {
+      return Wrong(live, "other tokens than its prefix gives");
+    }
+    if (!expected.text.starts_with(observed.text())) Wrong(live, "other text than its tokens give");
+    const engine::OutputParams& output = live.planned->request.output;
+    const bool wants = output.logprobs.has_value() || output.logprob_bits;
+    if (observed.logprobs().size() != (wants ? tokens.size() : 0)) return Wrong(live, "one log-probability a token");
+    for (size_t i = 0; i < observed.logprobs().size(); ++i) {
+      if (!SameBits(observed.logprobs()[i], expected.logprobs[i])) Wrong(live, "other log-probabilities");
+    }
+    for (const TokenId token : tokens) HashInto(outcome_.trace, static_cast<uint64_t>(token.value()) + 1);
+    HashInto(outcome_.trace, static_cast<uint64_t>(live.planned->index) << 32);
+  }
+
+  static bool SameBits(const engine::TokenLogprob& a, const engine::TokenLogprob& b) {
+    const auto same = [](const float x, const float y) {
+      return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+    };
+    if (a.token != b.token || !same(a.logit, b.logit) || !same(a.logprob, b.logprob) || a.top.size() != b.top.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < a.top.size(); ++i) {
+      if (a.top[i].token != b.top[i].token || !same(a.top[i].logprob, b.top[i].logprob)) return false;
+    }
+    return true;
+  }
+
+  void CompareFinish(const Live& live, const Expected& expected) {
+    const engine::FinishedEvent& finished = *live.observed->finished();
+    outcome_.preemptions += finished.preemptions;
+    ++(finished.reason == engine::FinishReason::kStop ? outcome_.finished_stop : outcome_.finished_length);
+    outcome_.stop_strings += std::holds_alternative<std::string>(finished.matched) ? 1 : 0;
+    if (live.observed->tokens() != expected.tokens) Wrong(live, "finished before its end");
+    if (live.observed->text() != expected.text) Wrong(live, "finished with other text");
+    if (finished.reason != expected.reason || finished.matched != expected.matched)
+      Wrong(live, "another finish reason");
+    if (finished.completion_tokens != static_cast<int32_t>(expected.tokens.size()) ||
+        finished.prompt_tokens != static_cast<int32_t>(live.planned->request.prompt.size())) {
+      Wrong(live, "usage does not add up");
+    }
+    const auto& scores = finished.prompt_logprobs;
+    outcome_.scored_prompts += scores.empty() ? 0 : 1;
+    if (scores.size() != expected.prompt_logprobs.size() ||
+        !std::equal(scores.begin(), scores.end(), expected.prompt_logprobs.begin(), SameBits)) {
+      Wrong(live, "other prompt log-probabilities");
+    }
+  }
+
+  void JudgeFailure(const Live& live, const Status& status) {
+    bool right = false;
+    switch (status.code()) {
+      case StatusCode::kCancelled:
+        right = live.cancel_sent;
+        ++outcome_.cancelled;
+        break;
+      case StatusCode::kDeadlineExceeded:
+        right = live.planned->request.deadline <= clock_.Now();
+        ++outcome_.expired;
+        break;
+      case StatusCode::kAborted:
+        right = live.observed->pauses() > 0;
+        ++outcome_.failed;
+        break;
+      case StatusCode::kUnavailable:
+        right = aborted_;
+        ++outcome_.failed;
+        break;
+      default:
+        break;
+    }
+    if (!right) Wrong(live, "failed without reason, " + status.ToString());
+  }
+
+  void CheckNothingIsLeft() {
+    if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
+    engine_->RunOneStep();
+    const engine::EngineStats stats = engine_->Stats();
+    if (stats.pages_used != 0 || stats.slots_used != 0)
+      outcome_.leaked.push_back("pages or slots after the last request");
+    if (stats.running != 0 || stats.waiting != 0) outcome_.leaked.push_back("requests after the last request");
+    for (const Live& live : live_) {
+      if (live.observed.use_count() != 1) outcome_.leaked.push_back(Name(live) + ": its sink is still held");
+    }
+    engine_->CheckIntegrity();
+  }
+
+  const Schedule& schedule_;
+  const Plant plant_;
+  Random random_;
+  SimulatedClock clock_;
+  const SimTokenizer tokenizer_;
+  std::unique_ptr<engine::Engine> engine_;
+  size_t next_ = 0;  // Of schedule_.requests.
+  std::vector<Live> live_;
+  bool draining_ = false;
+  bool aborted_ = false;
+  Outcome outcome_;
+};
+
+bool Fails(const Schedule& schedule, const Reduction& reduction, const Plant plant) {
+  return !RunSchedule(Reduce(schedule, reduction), plant).ok();
+}
+
+}  // namespace
+
+std::string Outcome::FirstProblem() const {
+  for (const auto* const problems : {&wrong, &stuck, &leaked}) {
+    if (!problems->empty()) return problems->front();
+  }
+  return {};
+}
+
+Outcome RunSchedule(const Schedule& schedule, const Plant plant) { return Simulation(schedule, plant).Run(); }
+
+Reduction Minimize(const Schedule& schedule, const Plant plant) {
+  Reduction best;
+  best.only.emplace();
+  for (const PlannedRequest& planned : schedule.requests) best.only->push_back(planned.index);
+  const auto try_it = [&](Reduction smaller) {
+    if (!Fails(schedule, smaller, plant)) return false;
+    best = std::move(smaller);
+    return true;
+  };
+  for (bool smaller = true; smaller;) {
+    smaller = false;
+    for (size_t i = 0; i < best.only->size() && best.only->size() > 1;) {
+      Reduction candidate = best;
+      candidate.only->erase(candidate.only->begin() + static_cast<int64_t>(i));
+      if (try_it(std::move(candidate))) {
+        smaller = true;
+      } else {
+        ++i;
+      }
+    }
+    for (const std::string& feature : Features()) {
+      if (best.without.contains(feature)) continue;
+      Reduction candidate = best;
+      candidate.without.insert(feature);
+      smaller = try_it(std::move(candidate)) || smaller;
+    }
+  }
+  return best;
+}
+
+}  // namespace invar::sim

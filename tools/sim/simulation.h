@@ -1,0 +1,34 @@
+// One simulated run: the real engine on a simulated clock, driven step by step through a schedule, every event judged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/sim/planted.h"
+#include "tools/sim/schedule.h"
+
+namespace invar::sim {
+
+// Problems are sentences that name the request. Empty lists: the run was right.
+struct Outcome {
+  std::vector<std::string> wrong;   // An event, status or number that must not be.
+  std::vector<std::string> stuck;   // No final event, or it came too late.
+  std::vector<std::string> leaked;  // Memory or events kept after the end.
+  uint64_t trace = 0;               // Hash of all events in order: equal runs have equal traces.
+
+  // What happened, so that tests can show the schedules reach it.
+  int64_t finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0, rejected = 0;
+  int64_t preemptions = 0, pauses = 0, tokens = 0, stop_strings = 0, scored_prompts = 0;
+
+  bool ok() const { return wrong.empty() && stuck.empty() && leaked.empty(); }
+  std::string FirstProblem() const;
+};
+
+Outcome RunSchedule(const Schedule& schedule, Plant plant);
+
+// The smallest reduction found under which the schedule still fails: requests are dropped one by one, then features,
+// until nothing more can go. Requires: the schedule fails.
+Reduction Minimize(const Schedule& schedule, Plant plant);
+
+}  // namespace invar::sim
