@@ -53,7 +53,12 @@ stop() {
   [ -z "$work" ] || rm -rf "$work"
 }
 
-# Sets `address` once the daemon listens; the port is its own choice.
+# The ops port says when the model is loaded; bash opens the socket, so that no HTTP client is needed.
+ready() {
+  (exec 3<>"/dev/tcp/${1%:*}/${1##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
+}
+
+# Sets `address` once the daemon serves; the ports are its own choice.
 start() {
   [ -f "$model/config.json" ] || fail "$model is no model folder: it has no config.json"
   work=$(mktemp -d)
@@ -61,17 +66,20 @@ start() {
   trap 'exit 130' INT TERM
   "$bin/invard" --model "$model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
   daemon=$!
-  local waited=0
-  until address=$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out") && [ -n "$address" ]; do
+  local waited=0 ops=
+  address=
+  until [ -n "$ops" ] && ready "$ops"; do
     if ! kill -0 "$daemon" 2>/dev/null; then
       daemon=
       cat "$work/log" >&2
       fail "invard did not start"
     fi
+    address=$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")
+    ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
     # Large models take a while to pack the first time; a tenth of a second is not noticed.
     sleep 0.1
     waited=$((waited + 1))
-    [ "$waited" -lt 6000 ] || fail "invard did not listen within ten minutes"
+    [ "$waited" -lt 6000 ] || fail "invard was not ready within ten minutes"
   done
 }
 

@@ -38,7 +38,12 @@ say "model $shape"
 say "daemon on $(basename "$model")"
 "$bin/invard" --model "$model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
 daemon=$!
-until grep -q '^listening grpc=' "$work/out"; do
+ready() {
+  local ops
+  ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
+  [ -n "$ops" ] && (exec 3<>"/dev/tcp/${ops%:*}/${ops##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
+}
+until ready; do
   kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; exit 1; }
   sleep 0.2
 done

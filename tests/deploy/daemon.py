@@ -4,6 +4,8 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,9 +23,20 @@ class Daemon:
             found = re.match(r"listening grpc=(\S+) ops=(\S+)", line)
             if found:
                 self.grpc, self.ops = found.groups()
-                return
+                return self.wait_until_ready()
         self.log.seek(0)
         raise RuntimeError("invard did not listen:\n" + self.log.read().decode())
+
+    def wait_until_ready(self):
+        """The ports open before the model is loaded; /readyz says when it is."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                urllib.request.urlopen("http://%s/readyz" % self.ops, timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("invard did not become ready")
 
     def generate(self, *arguments):
         """Runs `invar generate` and gives its stdout."""
