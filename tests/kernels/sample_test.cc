@@ -1,0 +1,145 @@
+// Sampling against a naive oracle, and as a distribution.
+#include "kernels/sample.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/kernels/rig.h"
+
+namespace invar::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<int32_t> Sorted(const std::vector<float>& logits) {
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](const int32_t a, const int32_t b) { return logits[a] > logits[b]; });
+  return ids;
+}
+
+// The definition: sort everything, filter one after another in double, add noise, take the largest.
+int32_t NaiveSample(const std::vector<float>& logits, const SampleSettings& s, const NoiseKey& key) {
+  std::vector<int32_t> ids = Sorted(logits);
+  if (s.temperature == 0.0F) return ids[0];
+  if (s.top_k > 0) ids.resize(std::min<size_t>(ids.size(), s.top_k));
+  const auto weight = [&](const int32_t id) {
+    return std::exp((static_cast<double>(logits[id]) - logits[ids[0]]) / s.temperature);
+  };
+  double total = 0.0;
+  for (const int32_t id : ids) total += weight(id);
+  std::vector<int32_t> kept;
+  double sum = 0.0;
+  for (const int32_t id : ids) {
+    kept.push_back(id);
+    sum += weight(id);
+    if (s.top_p < 1.0F && sum >= s.top_p * total) break;
+  }
+  int32_t best = -1;
+  double best_score = -INFINITY;
+  std::sort(kept.begin(), kept.end());
+  for (const int32_t id : kept) {
+    if (weight(id) < s.min_p) continue;
+    const double noise = GumbelOf(TokenNoise(key, id / 4)[id % 4]);
+    const double score = (static_cast<double>(logits[id]) - logits[ids[0]]) / s.temperature + noise;
+    if (score > best_score) {
+      best_score = score;
+      best = id;
+    }
+  }
+  return best;
+}
+
+TEST(SampleRow, AgreesWithTheNaiveDefinition) {
+  uint32_t seed = 0;
+  for (const int size : {1, 2, 50, 3000}) {
+    for (const float scale : {0.01F, 1.0F, 12.0F}) {
+      for (const SampleSettings& s : {SampleSettings{0.0F, 0, 1.0F, 0.0F},
+                                      {1.0F, 0, 1.0F, 0.0F},
+                                      {0.7F, 20, 1.0F, 0.0F},
+                                      {1.3F, 0, 0.9F, 0.0F},
+                                      {1.0F, 0, 1.0F, 0.1F},
+                                      {0.8F, 5, 0.6F, 0.3F},
+                                      {2.0F, 9, 0.0F, 0.0F}}) {
+        for (uint32_t position = 0; position < 20; ++position) {
+          std::vector<float> logits = RandomFloats(size, ++seed, scale);
+          if (position % 2 == 0) {  // Ties.
+            for (float& logit : logits) logit = std::round(logit * 4.0F / scale) * scale / 4.0F;
+          }
+          const NoiseKey key{seed, position % 3, position};
+          ASSERT_EQ(SampleRow(logits, s, key), NaiveSample(logits, s, key))
+              << size << " " << scale << " " << s.temperature;
+        }
+      }
+    }
+  }
+}
+
+TEST(SampleRow, DrawsFromTheSoftmax) {
+  const std::vector<float> logits = {1.0F, 0.0F, -1.0F, 2.0F, -kInfinity};
+  constexpr int kDraws = 40000;
+  std::vector<int> counts(logits.size());
+  for (uint32_t i = 0; i < kDraws; ++i) ++counts[SampleRow(logits, {}, {i, 0, i * 7})];
+  double total = 0.0;
+  for (const float logit : logits) total += std::exp(logit);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double p = std::exp(logits[i]) / total;
+    EXPECT_NEAR(counts[i], kDraws * p, 5.0 * std::sqrt(kDraws * p * (1 - p)) + 1e-9) << i;  // Five standard deviations.
+  }
+}
+
+TEST(SampleRow, IsWellDefinedAtTheEnds) {
+  const std::vector<float> logits = {-3.0F, 5.0F, 5.0F, -kInfinity, std::nanf("")};
+  EXPECT_EQ(SampleRow(logits, {.temperature = 0.0F}, {}), 1);
+  EXPECT_EQ(SampleRow(logits, {.temperature = 1e-38F}, {}), 1);
+  EXPECT_EQ(SampleRow(logits, {.temperature = 2e-38F, .top_k = 1}, {}), 1);
+  EXPECT_EQ(SampleRow(logits, {.temperature = 2e-38F, .top_p = 0.1F}, {}), 1);
+  std::vector<int> counts(5);
+  for (uint32_t i = 0; i < 3000; ++i) ++counts[SampleRow(logits, {.temperature = 3e38F}, {i, 0, 0})];
+  for (const int id : {0, 1, 2}) EXPECT_NEAR(counts[id], 1000, 130);
+  EXPECT_EQ(counts[3] + counts[4], 0);
+  EXPECT_EQ(SampleRow(std::vector<float>{-kInfinity, -kInfinity}, {}, {}), -1);
+  EXPECT_EQ(SampleRow(std::vector<float>{0.0F, kInfinity, kInfinity}, {}, {}), 1);
+}
+
+TEST(SampleRow, TopKOfTiesKeepsTheSmallestIds) {
+  const std::vector<float> logits(1000, 1.0F);
+  for (uint32_t i = 0; i < 200; ++i) EXPECT_LT(SampleRow(logits, {.top_k = 3}, {i, 0, 0}), 3);
+}
+
+TEST(TopLogits, IsThePrefixOfASort) {
+  for (const int size : {10, 5000}) {
+    std::vector<float> logits = RandomFloats(size, 3);
+    for (float& logit : logits) logit = std::round(logit * 100.0F);
+    for (const int k : {1, 5, 19}) {
+      std::vector<int32_t> ids;
+      TopLogits(logits, k, &ids);
+      std::vector<int32_t> want = Sorted(logits);
+      want.resize(std::min<size_t>(want.size(), k));
+      EXPECT_EQ(ids, want);
+    }
+  }
+}
+
+TEST(LogSumExp, IsCloseToDoubleAndStableForLargeLogits) {
+  for (const float scale : {1.0F, 30.0F, 1e4F}) {
+    const std::vector<float> logits = RandomFloats(20000, 5, scale);
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(logit - largest);
+    EXPECT_NEAR(LogSumExp(logits), largest + std::log(sum), 3e-7 * std::fabs(largest) + 2e-6);
+  }
+}
+
+TEST(Philox, MatchesThePublishedVectors) {
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+}  // namespace
+}  // namespace invar::kernels
