@@ -1,0 +1,340 @@
+// invar generate: one request to a daemon. Streams text to stdout, or prints one JSON object with everything the answer
+// carries. Options whose feature a daemon lacks are sent all the same: its UNIMPLEMENTED says so.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "tools/invar/client.h"
+#include "tools/invar/command.h"
+
+namespace invar::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kChatBytesMax = int64_t{16} << 20;
+
+struct Options {
+  ClientOptions client;
+  std::optional<std::string> text, tokens, chat;
+  std::optional<int32_t> max_tokens, min_tokens, top_k, n, logprobs, prompt_logprobs, draft_tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, kv_budget;
+  std::optional<int64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  std::string exactness, compressor, drafter, transfer, salt, model, request_id, template_options;
+  bool bypass_cache = false, json = false, ignore_eos = false, include_stop = false, add_special = false;
+  bool no_stream = false;
+};
+
+void AddOptions(CLI::App& app, Options& o) {
+  AddClientOptions(app, o.client);
+  auto* input = app.add_option_group("input", "what to continue");
+  input->add_option("--text", o.text, "Text, continued as it stands");
+  input->add_option("--tokens", o.tokens, "Token ids: 1,2,3");
+  input->add_option("--chat", o.chat, "JSON file: messages, or {messages, tools, template_options}; - reads stdin");
+  input->require_option(1);
+  app.add_option("--model", o.model, "Name of the model; empty: the served one");
+  app.add_option("--request-id", o.request_id, "Id of the request in logs");
+  app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate; absent: up to the model's length");
+  app.add_option("--min-tokens", o.min_tokens, "No stop before so many tokens");
+  app.add_option("--temperature", o.temperature, "0: greedy; absent: the model's default, as for all that follow");
+  app.add_option("--top-p", o.top_p, "Nucleus, (0, 1]");
+  app.add_option("--top-k", o.top_k, "0: off");
+  app.add_option("--min-p", o.min_p, "[0, 1]");
+  app.add_option("--repetition-penalty", o.repetition_penalty, "Over prompt and output");
+  app.add_option("--presence-penalty", o.presence_penalty, "Over output");
+  app.add_option("--frequency-penalty", o.frequency_penalty, "Over output");
+  app.add_option("--seed", o.seed, "Absent: drawn, and returned");
+  app.add_option("--n", o.n, "Outputs of one prompt");
+  app.add_option("--stop", o.stop, "Stop string; may be repeated")->expected(1)->take_all();
+  app.add_option("--stop-token-ids", o.stop_token_ids, "1,2,3")->delimiter(',');
+  app.add_flag("--ignore-eos", o.ignore_eos, "Do not stop at the end-of-text token");
+  app.add_flag("--include-stop", o.include_stop, "Keep the matched stop string");
+  app.add_flag("--add-special", o.add_special, "With --text: add BOS/EOS as the tokenizer says");
+  app.add_option("--template-options", o.template_options, "JSON object of extra template variables");
+  app.add_option("--logprobs", o.logprobs, "Alternatives beside each chosen token");
+  app.add_option("--prompt-logprobs", o.prompt_logprobs, "The same for prompt tokens");
+  app.add_option("--exactness", o.exactness, "How the answer relates to full KV")
+      ->check(CLI::IsMember({"exact", "lossless", "approximate"}));
+  app.add_option("--compressor", o.compressor, "KV compressor");
+  app.add_option("--kv-budget", o.kv_budget, "Share of the full KV kept in the fast tier, (0, 1]");
+  app.add_option("--draft-tokens", o.draft_tokens, "Speculate with this length");
+  app.add_option("--drafter", o.drafter, "Who proposes tokens");
+  app.add_option("--transfer", o.transfer, "KV from another instance")->check(CLI::IsMember({"none", "exact", "any"}));
+  app.add_option("--salt", o.salt, "Separates cached prefixes");
+  app.add_flag("--bypass-cache", o.bypass_cache, "Compute everything, store nothing");
+  app.add_flag("--no-stream", o.no_stream, "Wait for the whole text");
+  app.add_flag("--json", o.json, "One JSON object: token ids, logit bits, reuse, usage, timing");
+}
+
+Status FillTokens(const std::string& list, v1::TokenIds& ids) {
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(list.data() + begin, list.data() + end, id);
+    if (error != std::errc() || stop != list.data() + end) {
+      return InvalidArgument("--tokens: wants ids such as 1,2,3, found '" + list.substr(begin, end - begin) + "'");
+    }
+    ids.add_ids(id);
+    begin = end + 1;
+  }
+  return OkStatus();
+}
+
+std::string TextOf(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void FillMessage(const ordered_json& json, v1::ChatMessage& message) {
+  for (const auto& [key, value] : json.items()) {
+    if (key == "role") {
+      message.set_role(TextOf(value));
+    } else if (key == "content" && value.is_array()) {
+      for (const auto& part : value) {
+        message.add_content_parts(part.is_object() && part.contains("text") ? TextOf(part["text"]) : TextOf(part));
+      }
+    } else if (key == "content" && !value.is_null()) {
+      message.set_content(TextOf(value));
+    } else if (key == "name") {
+      message.set_name(TextOf(value));
+    } else if (key == "tool_calls") {
+      message.set_tool_calls_json(value.dump());
+    } else if (key == "reasoning_content") {
+      message.set_reasoning_content(TextOf(value));
+    } else if (key == "tool_call_id") {
+      message.set_tool_call_id(TextOf(value));
+    }
+  }
+}
+
+StatusOr<std::string> ReadChatFile(const std::string& path) {
+  if (path != "-") return ReadFile(path, kChatBytesMax);
+  std::string text;
+  char buffer[65536];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
+  return text;
+}
+
+Status FillChat(const std::string& path, v1::Chat& chat) {
+  const StatusOr<std::string> text = ReadChatFile(path);
+  if (!text.ok()) return text.status();
+  const ordered_json json = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return InvalidArgument(path + ": not JSON");
+  const ordered_json& messages = json.is_object() && json.contains("messages") ? json["messages"] : json;
+  if (!messages.is_array()) return InvalidArgument(path + ": wants a list of messages, or an object with `messages`");
+  for (const ordered_json& message : messages) {
+    if (!message.is_object()) return InvalidArgument(path + ": a message is an object with role and content");
+    FillMessage(message, *chat.add_messages());
+  }
+  if (!json.is_object()) return OkStatus();
+  if (json.contains("tools")) chat.set_tools_json(json["tools"].dump());
+  if (json.contains("template_options")) chat.set_template_options_json(json["template_options"].dump());
+  if (json.contains("add_generation_prompt") && json["add_generation_prompt"].is_boolean()) {
+    chat.set_add_generation_prompt(json["add_generation_prompt"].get<bool>());
+  }
+  if (json.contains("continue_final_message") && json["continue_final_message"].is_boolean()) {
+    chat.set_continue_final_message(json["continue_final_message"].get<bool>());
+  }
+  return OkStatus();
+}
+
+Status FillInput(const Options& o, v1::GenerateRequest& request) {
+  if (o.text) {
+    request.set_text(*o.text);
+    request.set_add_special(o.add_special);
+    return OkStatus();
+  }
+  if (o.tokens) return FillTokens(*o.tokens, *request.mutable_tokens());
+  v1::Chat& chat = *request.mutable_chat();
+  if (Status s = FillChat(*o.chat, chat); !s.ok()) return s;
+  if (!o.template_options.empty()) chat.set_template_options_json(o.template_options);
+  return OkStatus();
+}
+
+void FillSampling(const Options& o, v1::Sampling& sampling) {
+  if (o.temperature) sampling.set_temperature(*o.temperature);
+  if (o.top_p) sampling.set_top_p(*o.top_p);
+  if (o.top_k) sampling.set_top_k(*o.top_k);
+  if (o.min_p) sampling.set_min_p(*o.min_p);
+  if (o.repetition_penalty) sampling.set_repetition_penalty(*o.repetition_penalty);
+  if (o.presence_penalty) sampling.set_presence_penalty(*o.presence_penalty);
+  if (o.frequency_penalty) sampling.set_frequency_penalty(*o.frequency_penalty);
+  if (o.seed) sampling.set_seed(*o.seed);
+  if (o.n) sampling.set_n(*o.n);
+}
+
+void FillStopping(const Options& o, v1::Stopping& stopping) {
+  if (o.max_tokens) stopping.set_max_tokens(*o.max_tokens);
+  if (o.min_tokens) stopping.set_min_tokens(*o.min_tokens);
+  for (const std::string& stop : o.stop) stopping.add_stop(stop);
+  for (const int32_t id : o.stop_token_ids) stopping.add_stop_token_ids(id);
+  stopping.set_ignore_eos(o.ignore_eos);
+  stopping.set_include_stop(o.include_stop);
+}
+
+void FillPolicy(const Options& o, v1::GenerateRequest& request) {
+  v1::KvPolicy& policy = *request.mutable_kv_policy();
+  if (o.exactness == "exact") policy.set_exactness(v1::KvPolicy::EXACT);
+  if (o.exactness == "lossless") policy.set_exactness(v1::KvPolicy::LOSSLESS);
+  if (o.exactness == "approximate") policy.set_exactness(v1::KvPolicy::APPROXIMATE);
+  policy.set_compressor(o.compressor);
+  if (o.kv_budget) policy.set_kv_budget(*o.kv_budget);
+  if (o.draft_tokens) policy.set_draft_tokens(*o.draft_tokens);
+  policy.set_drafter(o.drafter);
+  if (o.transfer == "none") policy.set_transfer(v1::KvPolicy::NO_TRANSFER);
+  if (o.transfer == "exact") policy.set_transfer(v1::KvPolicy::EXACT_TRANSFER);
+  if (o.transfer == "any") policy.set_transfer(v1::KvPolicy::ANY_TRANSFER);
+  v1::CacheOptions& cache = *request.mutable_cache();
+  cache.set_salt(o.salt);
+  cache.set_bypass_read(o.bypass_cache);
+  cache.set_bypass_write(o.bypass_cache);
+}
+
+void FillOutput(const Options& o, v1::Output& output) {
+  if (o.logprobs) output.set_logprobs(*o.logprobs);
+  if (o.prompt_logprobs) output.set_prompt_logprobs(*o.prompt_logprobs);
+  output.set_token_ids(o.json);
+  output.set_logprob_bits(o.json);
+}
+
+// What a stream adds up to.
+struct Answer {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<v1::TokenLogprob> logprobs;
+  v1::Started started;
+  v1::Finished finished;
+};
+
+void Gather(const v1::GenerateResponse& response, Answer& answer) {
+  const auto add = [&answer](const auto& part) {
+    answer.text += part.text();
+    answer.token_ids.insert(answer.token_ids.end(), part.token_ids().begin(), part.token_ids().end());
+    answer.logprobs.insert(answer.logprobs.end(), part.logprobs().begin(), part.logprobs().end());
+  };
+  if (response.has_started()) answer.started = response.started();
+  if (response.has_delta()) add(response.delta());
+  if (response.has_finished()) {
+    answer.finished = response.finished();
+    add(response.finished());
+  }
+}
+
+ordered_json LogprobsJson(const auto& logprobs) {
+  ordered_json out = ordered_json::array();
+  for (const v1::TokenLogprob& logprob : logprobs) {
+    ordered_json entry = {{"token_id", logprob.token_id()}, {"logprob", logprob.logprob()}};
+    for (const v1::Alternative& top : logprob.top()) {
+      entry["top"].push_back({{"token_id", top.token_id()}, {"logprob", top.logprob()}});
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+const char* ReasonName(const v1::Finished::Reason reason) {
+  switch (reason) {
+    case v1::Finished::STOP:
+      return "stop";
+    case v1::Finished::LENGTH:
+      return "length";
+    case v1::Finished::ERROR:
+      return "error";
+    default:
+      return "unspecified";
+  }
+}
+
+std::string ToJson(const Answer& answer) {
+  const v1::Finished& f = answer.finished;
+  ordered_json out;
+  out["request_id"] = answer.started.request_id();
+  out["model"] = answer.started.model();
+  out["text"] = answer.text;
+  out["token_ids"] = answer.token_ids;
+  out["logit_bits"] = ordered_json::array();
+  out["logprob_bits"] = ordered_json::array();
+  for (const v1::TokenLogprob& logprob : answer.logprobs) {
+    out["logit_bits"].push_back(logprob.logit_bits());
+    out["logprob_bits"].push_back(logprob.logprob_bits());
+  }
+  out["logprobs"] = LogprobsJson(answer.logprobs);
+  if (f.prompt_logprobs_size() > 0) out["prompt_logprobs"] = LogprobsJson(f.prompt_logprobs());
+  out["finish_reason"] = ReasonName(f.reason());
+  if (f.has_stop()) out["stop"] = f.stop();
+  if (f.has_stop_token_id()) out["stop_token_id"] = f.stop_token_id();
+  out["seed"] = f.seed();
+  out["usage"] = {{"prompt_tokens", f.usage().prompt_tokens()},
+                  {"cached_tokens", f.usage().cached_tokens()},
+                  {"completion_tokens", f.usage().completion_tokens()}};
+  const v1::PrefixReuse& reuse = f.reuse();
+  out["reuse"] = {
+      {"kv_match_tokens", reuse.kv_match_tokens()},       {"state_match_tokens", reuse.state_match_tokens()},
+      {"recomputed_tokens", reuse.recomputed_tokens()},   {"computed_tokens", reuse.computed_tokens()},
+      {"transferred_tokens", reuse.transferred_tokens()}, {"tier", reuse.tier()}};
+  out["speculation"] = {{"rounds", f.speculation().rounds()},
+                        {"drafted_tokens", f.speculation().drafted_tokens()},
+                        {"accepted_tokens", f.speculation().accepted_tokens()}};
+  out["kv"] = {{"exact", f.kv().exact()},
+               {"compressor", f.kv().compressor()},
+               {"fast_tier_bytes", f.kv().fast_tier_bytes()},
+               {"full_bytes", f.kv().full_bytes()},
+               {"numerics_id", f.kv().numerics_id()}};
+  out["timing"] = {{"queue_s", f.timing().queue_seconds()},
+                   {"prefill_s", f.timing().prefill_seconds()},
+                   {"first_token_s", f.timing().first_token_seconds()},
+                   {"decode_s", f.timing().decode_seconds()}};
+  return out.dump();
+}
+
+int Run(const Options& o) {
+  v1::GenerateRequest request;
+  if (Status s = FillInput(o, request); !s.ok()) {
+    std::fprintf(stderr, "invar generate: %s\n", s.message().c_str());
+    return kExitUsage;
+  }
+  request.set_model(o.model);
+  request.set_request_id(o.request_id);
+  FillSampling(o, *request.mutable_sampling());
+  FillStopping(o, *request.mutable_stopping());
+  FillOutput(o, *request.mutable_output());
+  FillPolicy(o, request);
+  request.set_stream(!o.no_stream);
+
+  const auto stub = Connect(o.client);
+  if (stub == nullptr) return kExitFailure;
+  Answer answer;
+  const grpc::Status status = Stream(*stub, o.client, request, [&](const v1::GenerateResponse& response) {
+    Gather(response, answer);
+    if (o.json) return true;
+    std::fputs(response.has_delta() ? response.delta().text().c_str() : response.finished().text().c_str(), stdout);
+    return std::fflush(stdout) == 0;
+  });
+  if (!status.ok()) {
+    if (!o.json && !answer.text.empty()) std::fputc('\n', stdout);
+    PrintError("generate", status);
+    return kExitFailure;
+  }
+  std::printf("%s\n", o.json ? ToJson(answer).c_str() : "");
+  return answer.finished.reason() == v1::Finished::ERROR ? kExitFailure : kExitOk;
+}
+
+}  // namespace
+
+int RunGenerate(const int argc, char** argv) {
+  CLI::App app("Sends one request to a daemon and streams the answer", "invar generate");
+  Options options;
+  AddOptions(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitOk : kExitUsage;
+  }
+  return Run(options);
+}
+
+}  // namespace invar::tools
