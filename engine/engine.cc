@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cache/pages/page_pool.h"
-#include "cache/states/slot_pool.h"
+#include "cache/page_pool.h"
+#include "cache/slot_pool.h"
 #include "engine/bind_model.h"
 #include "engine/inbox.h"
 #include "engine/runner.h"

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "cache/pages/page_pool.h"
-#include "cache/states/slot_pool.h"
+#include "cache/page_pool.h"
+#include "cache/slot_pool.h"
 #include "engine/sequence.h"
 #include "engine/step.h"
 #include "models/model.h"

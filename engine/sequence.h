@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "cache/pages/page_table.h"
-#include "cache/states/slot_pool.h"
+#include "cache/page_table.h"
+#include "cache/slot_pool.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/pages/page_pool.h"
+#include "cache/page_pool.h"
 
 namespace invar::cache {
 
