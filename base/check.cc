@@ -1,3 +1,4 @@
+// Prints place and values of a broken invariant, then stops the process. Kept out of line, so that callers stay small.
 #include "base/check.h"
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// Files by POSIX calls: every error names the path and the reason of the system.
 #include "base/file.h"
 
 #include <fcntl.h>

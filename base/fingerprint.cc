@@ -1,3 +1,4 @@
+// SHA-256 through OpenSSL, which gRPC links anyway.
 #include "base/fingerprint.h"
 
 #include <openssl/crypto.h>

@@ -1,3 +1,4 @@
+// Loggers on spdlog: one JSON object a line, or text for a terminal.
 #include "base/log.h"
 
 #include <spdlog/pattern_formatter.h>

@@ -1,3 +1,4 @@
+// Names of the canonical codes and the one-line form of a status.
 #include "base/status.h"
 
 #include <array>

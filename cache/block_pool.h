@@ -1,5 +1,5 @@
-// A fixed number of equal blocks in one arena: pages of KV (pages/page_pool.h) and slots of recurrent state
-// (states/slot_pool.h) are the same mechanism under two ids that never mix.
+// A fixed number of equal blocks in one arena: pages of KV (page_pool.h) and slots of recurrent state
+// (slot_pool.h) are the same mechanism under two ids that never mix.
 // Invariant: every block is either on the free list or named by exactly one live BlockRef. A BlockRef gives its block
 // back when it dies, so a leak is a living object that can be found, not a forgotten call.
 // Threads: engine thread only.
