@@ -14,6 +14,7 @@ find_package(yaml-cpp CONFIG REQUIRED)     # Configuration files.
 find_package(prometheus-cpp CONFIG REQUIRED)  # Metrics registry and text exposition.
 if(INVAR_TESTS)
   find_package(GTest CONFIG REQUIRED)      # Tests.
+  find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h REQUIRED)  # Runs the AVX-512 source on machines without it (tests only).
 endif()
 # Ours, each in place of code we would otherwise have to keep.
 find_package(nlohmann_json CONFIG REQUIRED)  # config.json, tokenizer.json, tool schemas: ordered objects, duplicate keys seen.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/worker_pool.h"
+#include "kernels/cpu/cpu_features.h"
 
 namespace invar::kernels::cpu {
 namespace {
@@ -63,14 +64,9 @@ bool PassesSelfTest(const KernelTable& tested, const KernelTable& trusted) {
 }
 
 std::vector<std::string> Detect() {
-  __builtin_cpu_init();
   std::vector<std::string> isas;
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512bf16");
-  if (avx512 && PassesSelfTest(Avx512Bf16Table(), Avx2Table())) isas.emplace_back("avx512bf16");
-  if (avx2) isas.emplace_back("avx2");
+  if (HasAvx2() && HasAvx512Bf16() && PassesSelfTest(Avx512Bf16Table(), Avx2Table())) isas.emplace_back("avx512bf16");
+  if (HasAvx2()) isas.emplace_back("avx2");
   isas.emplace_back("scalar");
   return isas;
 }

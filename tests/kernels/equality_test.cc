@@ -1,9 +1,11 @@
 // The law at the level of operations, in raw bits: a row's result depends on neither the other rows of the batch, nor
 // the cut into spans, nor threads, nor the instruction set.
 #include <gtest/gtest.h>
+#include <immintrin.h>
 
 #include <algorithm>
 
+#include "kernels/cpu/kernel_table.h"
 #include "tests/kernels/rig.h"
 
 namespace invar::kernels {
@@ -27,6 +29,10 @@ std::vector<float> WildFloats(const size_t count, const uint32_t seed) {
     value = std::bit_cast<float>((static_cast<uint32_t>(engine()) & 0x807fffffU) | exponent << 23);
   }
   return values;
+}
+
+[[gnu::target("fma")]] float FmaInstruction(const float a, const float b, const float c) {
+  return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
 }
 
 using Results = std::vector<std::vector<uint32_t>>;
@@ -292,6 +298,21 @@ TEST_P(Equality, ExpertRowsDoNotSeeTheirBatch) {
 INSTANTIATE_TEST_SUITE_P(Backends, Equality, testing::ValuesIn(AllOptions()), [](const auto& info) {
   return info.param.name + "_" + info.param.isa + "_" + std::string(DTypeName(info.param.activations));
 });
+
+TEST(ExactFma, EqualsTheInstruction) {
+  if (SupportedIsas().front() == "scalar") GTEST_SKIP() << "no fma instruction here";
+  const FlushDenormals flush;
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    const std::vector<float> a = WildFloats(16, 3 * seed);
+    const std::vector<float> b = WildFloats(16, 3 * seed + 1);
+    std::vector<float> c = WildFloats(16, 3 * seed + 2);
+    for (size_t i = 0; i < 16; i += 2) c[i] = -a[i] * b[i] * (1.0F + 0x1p-23F * static_cast<float>(i % 3));  // Cancels.
+    std::vector<float> got(16), want(16);
+    cpu::ExactFma16(a.data(), b.data(), c.data(), got.data());
+    for (size_t i = 0; i < 16; ++i) want[i] = FmaInstruction(a[i], b[i], c[i]);
+    ASSERT_EQ(BitsOf(got), BitsOf(want));
+  }
+}
 
 TEST(PackMatrix, GivesTheSameBytesOnEveryInstructionSet) {
   const std::vector<float> w = RandomFloats(100 * 33, 1);

@@ -1,0 +1,11 @@
+// What this processor can run. Apart from isa.cc, so that a test can run the AVX-512 source emulated on any machine by
+// linking another answer.
+#pragma once
+
+namespace invar::kernels::cpu {
+
+// Threads: any.
+bool HasAvx2();        // With FMA.
+bool HasAvx512Bf16();  // With the other subsets the AVX-512 file is compiled for.
+
+}  // namespace invar::kernels::cpu

@@ -1,0 +1,89 @@
+// Runs the AVX-512 source on any machine: its intrinsics by SIMDe's portable forms, and by ours where SIMDe has none
+// or, for the bf16 pair product, another order of sums than the instruction's (even after odd, each fused, denormals
+// flushed).
+#pragma once
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/fma.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace invar::kernels::emulated {
+
+template <typename To, typename From>
+inline To Bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+struct Lanes {
+  float f[16];
+};
+
+inline simde__m512 MaskzLoad(const uint32_t mask, const float* p) {
+  Lanes lanes{};
+  for (int i = 0; i < 16; ++i) lanes.f[i] = ((mask >> i) & 1U) != 0 ? p[i] : 0.0F;
+  return Bits<simde__m512>(lanes);
+}
+inline void MaskStore(float* p, const uint32_t mask, const simde__m512 a) {
+  const auto lanes = Bits<Lanes>(a);
+  for (int i = 0; i < 16; ++i) {
+    if (((mask >> i) & 1U) != 0) p[i] = lanes.f[i];
+  }
+}
+inline simde__m512 PairProduct(const simde__m512 acc, const simde__m512i w, const simde__m512i a) {
+  auto sum = Bits<Lanes>(acc);
+  struct Pairs {
+    uint32_t u[16];
+  };
+  const auto wp = Bits<Pairs>(w);
+  const auto ap = Bits<Pairs>(a);
+  for (int i = 0; i < 16; ++i) {
+    const float w_even = Bits<float>(wp.u[i] << 16), w_odd = Bits<float>(wp.u[i] & 0xffff0000U);
+    const float a_even = Bits<float>(ap.u[i] << 16), a_odd = Bits<float>(ap.u[i] & 0xffff0000U);
+    // One hardware lane each, so that MXCSR's flushing applies as it does in the instruction.
+    const __m128 odd = _mm_fmadd_ss(_mm_set_ss(w_odd), _mm_set_ss(a_odd), _mm_set_ss(sum.f[i]));
+    sum.f[i] = _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(w_even), _mm_set_ss(a_even), odd));
+  }
+  return Bits<simde__m512>(sum);
+}
+
+inline __m256i LowHalves(const simde__m512i a) {
+  struct Words {
+    uint32_t u[16];
+  };
+  struct Halves {
+    uint16_t u[16];
+  };
+  const auto words = Bits<Words>(a);
+  Halves halves;
+  for (int i = 0; i < 16; ++i) halves.u[i] = static_cast<uint16_t>(words.u[i]);
+  return Bits<__m256i>(halves);
+}
+
+inline __m256 Half(const simde__m512 a, const int which) {
+  struct Halves {
+    __m256 half[2];
+  };
+  return Bits<Halves>(a).half[which];
+}
+
+}  // namespace invar::kernels::emulated
+
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps(mask, p) invar::kernels::emulated::MaskzLoad(mask, p)
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps(p, mask, a) invar::kernels::emulated::MaskStore(p, mask, a)
+#undef __m512bh
+#define __m512bh simde__m512i
+#undef _mm512_dpbf16_ps
+#define _mm512_dpbf16_ps(acc, w, a) invar::kernels::emulated::PairProduct(acc, w, a)
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_epi16(a) invar::kernels::emulated::LowHalves(a)
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps(a, which) invar::kernels::emulated::Half(a, which)
