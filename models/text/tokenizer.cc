@@ -152,12 +152,10 @@ Status JsonTokenizer::AddToken(const nlohmann::json& entry, const std::string& f
   const bool taken = is_added_[id] || (entry_of_model == bpe_.vocabulary().end() && !tokens_[id].bytes.empty());
   if (taken) return UnsupportedField(file, key + ".id", "an id that no other token has", entry);
   is_added_[id] = true;
-  tokens_[id] = {decoder_.TokenBytes(token->content), token->special};
-  if (token->normalized) {
-    normalized_tokens_.Add(*token, normalizer_.Apply(token->content));
-  } else {
-    raw_tokens_.Add(*token, token->content);
-  }
+  // A normalized token is looked for, and decodes, as its normalized content.
+  const std::string pattern = token->normalized ? normalizer_.Apply(token->content) : token->content;
+  (token->normalized ? normalized_tokens_ : raw_tokens_).Add(*token, pattern);
+  tokens_[id] = {decoder_.TokenBytes(pattern), token->special};
   return OkStatus();
 }
 

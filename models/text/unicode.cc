@@ -88,10 +88,23 @@ bool IsAscii(const std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+// Canonical combining class as the reference's NFC knows it.
+int CombiningClass(const int32_t c) {
+  const int combining_class = utf8proc_get_property(c)->combining_class;
+  if (combining_class == 0 || InRanges(kMarksUnknownToNfc, c) || InRanges(kNewMarks, c)) return 0;
+  return combining_class;
+}
+
+// A character of decomposed text with its combining class.
+struct Decomposed {
+  int32_t code_point;
+  int combining_class;
+};
+
 // Canonical decomposition of `code_point`, appended.
-void Decompose(const int32_t code_point, std::vector<int32_t>& out) {
+void Decompose(const int32_t code_point, std::vector<Decomposed>& out) {
   if (code_point == kCompositionUnknownToNfc) {
-    out.push_back(code_point);
+    out.push_back({code_point, 0});
     return;
   }
   utf8proc_int32_t buffer[8];  // The longest canonical decomposition has 4 characters.
@@ -99,26 +112,17 @@ void Decompose(const int32_t code_point, std::vector<int32_t>& out) {
   const utf8proc_ssize_t n = utf8proc_decompose_char(
       code_point, buffer, 8, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
   Check(n > 0 && n <= 8, "a character has a canonical decomposition of 1 to 8 characters", code_point, n);
-  out.insert(out.end(), buffer, buffer + n);
-}
-
-int CombiningClass(const int32_t c) {
-  const int combining_class = utf8proc_get_property(c)->combining_class;
-  if (combining_class == 0 || InRanges(kMarksUnknownToNfc, c) || InRanges(kNewMarks, c)) return 0;
-  return combining_class;
+  for (utf8proc_ssize_t i = 0; i < n; ++i) out.push_back({buffer[i], CombiningClass(buffer[i])});
 }
 
 // Canonical ordering. utf8proc's own is quadratic in runs of marks, which a hostile text can make a megabyte long.
-void OrderMarks(std::vector<int32_t>& chars) {
-  for (size_t begin = 0; begin < chars.size();) {
-    if (CombiningClass(chars[begin]) == 0) {
-      ++begin;
-      continue;
-    }
-    size_t end = begin;
-    while (end < chars.size() && CombiningClass(chars[end]) != 0) ++end;
-    std::stable_sort(chars.begin() + begin, chars.begin() + end,
-                     [](int32_t a, int32_t b) { return CombiningClass(a) < CombiningClass(b); });
+void OrderMarks(std::vector<Decomposed>& chars) {
+  const auto is_mark = [](const Decomposed& c) { return c.combining_class != 0; };
+  for (auto begin = chars.begin(); begin != chars.end();) {
+    begin = std::find_if(begin, chars.end(), is_mark);
+    const auto end = std::find_if_not(begin, chars.end(), is_mark);
+    std::stable_sort(begin, end,
+                     [](const Decomposed& a, const Decomposed& b) { return a.combining_class < b.combining_class; });
     begin = end;
   }
 }
@@ -132,14 +136,13 @@ int32_t Composition(const int32_t first, const int32_t second) {
 }
 
 // Canonical composition of the decomposed `chars`, appended to `out` as UTF-8 (Unicode standard, section 3.11, D117).
-void ComposeInto(std::vector<int32_t>& chars, std::string& out) {
+void ComposeInto(std::vector<Decomposed>& chars, std::string& out) {
   OrderMarks(chars);
   std::vector<int32_t> composed;
   size_t starter = 0;        // Index in `composed` of the last character of class 0,
   bool has_starter = false;  // where there is one.
   int last_class = 0;        // Of the last character kept after it.
-  for (const int32_t c : chars) {
-    const int combining_class = CombiningClass(c);
+  for (const auto& [c, combining_class] : chars) {
     const bool adjacent = has_starter && starter + 1 == composed.size();
     if (has_starter && (adjacent || (last_class != 0 && last_class < combining_class))) {
       if (const int32_t whole = Composition(composed[starter], c); whole != 0) {
@@ -252,7 +255,7 @@ std::string ToNfc(const std::string_view text) {
   if (IsAscii(text)) return std::string(text);
   std::string out;
   out.reserve(text.size());
-  std::vector<int32_t> chars;
+  std::vector<Decomposed> chars;
   for (size_t i = 0; i < text.size();) {
     const Utf8Char c = DecodeUtf8(text, i);
     if (c.code_point == Utf8Char::kInvalidByte) {

@@ -23,8 +23,9 @@ Value LoopAttribute(const Value& object, const std::string& name) {
   if (name == "first") return Value::Of(index == 0);
   if (name == "last") return Value::Of(index + 1 == count);
   if (name == "length") return Value::Of(count);
-  if (name == "depth") return Value::Of(int64_t{loop.depth0} + 1);
-  if (name == "depth0") return Value::Of(int64_t{loop.depth0});
+  // Only recursive loops, which are not supported, go deeper.
+  if (name == "depth") return Value::Of(int64_t{1});
+  if (name == "depth0") return Value::Of(int64_t{0});
   if (name == "previtem") return index > 0 ? (*loop.items)[index - 1] : Value::Missing("there is no previous item");
   if (name == "nextitem") return index + 1 < count ? (*loop.items)[index + 1] : Value::Missing("there is no next item");
   return Value::Missing("'loop' has no attribute '" + name + "'");
@@ -181,7 +182,7 @@ bool Interpreter::Contains(const Value& container, const Value& item) {
 bool Interpreter::AreEqual(const Value& a, const Value& b) {
   int64_t work = 0;
   const bool equal = Equal(a, b, work);
-  return Charge(work) && equal;
+  return Charge(work > kMaxComparisonWork ? work_left_ + 1 : work * 8) && equal;
 }
 
 bool Interpreter::IsLess(const Value& a, const Value& b) {
@@ -192,8 +193,9 @@ bool Interpreter::IsLess(const Value& a, const Value& b) {
   }
   int64_t work = 0;
   const std::optional<bool> less = Less(a, b, work);
+  if (work > kMaxComparisonWork) Charge(work_left_ + 1);
   if (!less) Fail("'" + TypeName(a) + "' and '" + TypeName(b) + "' have no order");
-  return Charge(work) && less.value_or(false);
+  return Charge(work * 8) && less.value_or(false);
 }
 
 OriginText Interpreter::ToText(const Value& value) {

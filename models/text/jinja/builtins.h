@@ -29,8 +29,8 @@ bool IsTest(std::string_view name);
 Value ApplyFilter(Interpreter& interpreter, std::string_view name, const Value& input, const Arguments& arguments);
 bool ApplyTest(Interpreter& interpreter, std::string_view name, const Value& input, const Arguments& arguments);
 
-// The method `name` of `object`, or nothing where Python's type has none. Methods that change their object are refused,
-// as in transformers' sandbox.
+// The method `name` of `object`, or nothing where Python's type has none. A method that changes its object is an
+// undefined value, as in transformers' sandbox.
 std::optional<Value> FindMethod(const Value& object, const std::string& name);
 Value CallMethod(Interpreter& interpreter, const Value& object, const std::string& name, const Arguments& arguments);
 

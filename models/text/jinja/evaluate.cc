@@ -209,13 +209,7 @@ Value Interpreter::EvaluateBinary(const Expr& expr, const Scope& scope) {
     text.Append(ToText(b));
     return MakeText(std::move(text));
   }
-  for (const Value* value : {&a, &b}) {
-    if (value->is_undefined()) {
-      FailUndefined(*value);
-      return {};
-    }
-  }
-  if (expr.name == "+" && !(a.is_number() && b.is_number())) return Add(a, b);
+  if (expr.name == "+") return Add(a, b);
   if (expr.name == "*") {
     if (b.AsInt() && (a.is_string() || a.list() != nullptr)) return Repeat(a, *b.AsInt());
     if (a.AsInt() && (b.is_string() || b.list() != nullptr)) return Repeat(b, *a.AsInt());
@@ -224,6 +218,11 @@ Value Interpreter::EvaluateBinary(const Expr& expr, const Scope& scope) {
 }
 
 Value Interpreter::Add(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return Arithmetic("+", a, b);
+  if (a.is_undefined() || b.is_undefined()) {
+    FailUndefined(a.is_undefined() ? a : b);
+    return {};
+  }
   if (a.is_string() && b.is_string()) {
     OriginText text = *a.text();
     text.Append(*b.text());

@@ -156,6 +156,7 @@ Value Map(Interpreter& interpreter, const Value& input, const Arguments& argumen
     return {};
   }
   const Value* fallback = attribute == nullptr ? nullptr : arguments.Get(1, "default");
+  if (!IsTrue(input)) return interpreter.MakeList({});  // As jinja2, which lets None pass.
   for (const Value& item : interpreter.Iterate(input)) {
     if (interpreter.failed() || !interpreter.Charge(32)) return {};
     Value mapped = attribute != nullptr ? ReadPath(interpreter, item, path)
@@ -177,6 +178,7 @@ Value Select(Interpreter& interpreter, const Value& input, const Arguments& argu
     return {};
   }
   std::vector<Value> out;
+  if (!IsTrue(input)) return interpreter.MakeList({});  // As jinja2, which lets None pass.
   for (const Value& item : interpreter.Iterate(input)) {
     if (interpreter.failed() || !interpreter.Charge(32)) return {};
     const Value subject = by_attribute ? ReadPath(interpreter, item, path) : item;
@@ -357,8 +359,22 @@ Value Indent(Interpreter& interpreter, const Value& input, const Arguments& argu
   return interpreter.MakeText(std::move(out));
 }
 
+// Members only: unlike a dot, it does not look at keys.
 Value Attribute(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
-  return interpreter.GetAttribute(input, BytesArgument(interpreter, arguments, 0, "name"));
+  const std::string name = BytesArgument(interpreter, arguments, 0, "name");
+  if (input.dict() == nullptr) return interpreter.GetAttribute(input, name);
+  return FindMethod(input, name).value_or(Value::Missing("'dict' has no attribute '" + name + "'"));
+}
+
+Value Sum(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  const std::string path = BytesArgument(interpreter, arguments, 0, "attribute");
+  const Value* start = arguments.Get(1, "start");
+  Value total = start == nullptr ? Value::Of(int64_t{0}) : *start;
+  for (const Value& item : interpreter.Iterate(input)) {
+    if (interpreter.failed()) return {};
+    total = interpreter.Add(total, path.empty() ? item : ReadPath(interpreter, item, path));
+  }
+  return total;
 }
 
 struct Entry {
@@ -366,7 +382,7 @@ struct Entry {
   Filter filter;
 };
 
-constexpr std::array<Entry, 35> kFilters = {{{"abs", Abs},
+constexpr std::array<Entry, 36> kFilters = {{{"abs", Abs},
                                              {"attr", Attribute},
                                              {"capitalize", Recase<Case::kCapitalize>},
                                              {"count", LengthOf},
@@ -396,7 +412,8 @@ constexpr std::array<Entry, 35> kFilters = {{{"abs", Abs},
                                              {"selectattr", Select<true, true>},
                                              {"sort", Sort},
                                              {"string", String},
-                                             {"title", Recase<Case::kTitle>},
+                                             {"sum", Sum},
+                                             {"title", Recase<Case::kTitleWords>},
                                              {"tojson", ToJson},
                                              {"trim", Trim},
                                              {"unique", Unique},

@@ -172,14 +172,10 @@ void Interpreter::RunFor(const Stmt& stmt, Scope& scope, OriginText& out) {
     RunBody(stmt.else_body, inner, out);
     return;
   }
-  int depth0 = 0;
-  for (const Scope* s = &scope; s != nullptr; s = s->parent) {
-    for (const auto& [name, value] : s->variables) depth0 += name == "loop" && value.loop() != nullptr;
-  }
   const auto shared = std::make_shared<const std::vector<Value>>(std::move(items));
   for (size_t i = 0; i < shared->size() && !failed(); ++i) {
     Scope inner{&scope, {}};
-    inner.Set("loop", Value(Value::Data(std::make_shared<const Loop>(Loop{shared, i, depth0}))));
+    inner.Set("loop", Value(Value::Data(std::make_shared<const Loop>(Loop{shared, i}))));
     Assign(stmt.target, (*shared)[i], inner);
     if (RunBody(stmt.body, inner, out) == Flow::kBreak) return;
   }

@@ -56,6 +56,7 @@ class Interpreter {
   bool Contains(const Value& container, const Value& item);
   bool AreEqual(const Value& a, const Value& b);
   bool IsLess(const Value& a, const Value& b);  // Fails where the types have no order.
+  Value Add(const Value& a, const Value& b);    // a + b
   Value Call(const Value& callee, const Arguments& arguments);
   std::optional<int64_t> now_unix_seconds() const { return now_unix_seconds_; }
 
@@ -83,7 +84,6 @@ class Interpreter {
   Value EvaluateCall(const Expr& expr, const Scope& scope);
   Value EvaluateCompare(const Expr& expr, const Scope& scope);
   Value EvaluateBinary(const Expr& expr, const Scope& scope);
-  Value Add(const Value& a, const Value& b);
   Value Repeat(const Value& sequence, int64_t count);
   Value Arithmetic(const std::string& op, const Value& a, const Value& b);
   Value IntegerArithmetic(const std::string& op, int64_t a, int64_t b);

@@ -114,7 +114,7 @@ std::string JsonChar(const std::string_view bytes, const int32_t c, const bool a
       break;
   }
   std::string out;
-  if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7F && c < 0x10000 && c != 0x7F)) {
+  if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7F && c < 0x10000)) {
     AppendEscaped(c, out);
   } else if (ascii && c >= 0x10000) {
     AppendEscaped(0xD800 + ((c - 0x10000) >> 10), out);

@@ -17,11 +17,14 @@ constexpr std::array<std::string_view, 28> kStringMethods = {
     "split",        "splitlines",   "startswith", "strip",   "title",  "upper",   "isnumeric"};
 constexpr std::array<std::string_view, 5> kDictMethods = {"copy", "get", "items", "keys", "values"};
 constexpr std::array<std::string_view, 2> kListMethods = {"count", "index"};
-// Known to Python but not here: using them fails when called, instead of being undefined.
-constexpr std::array<std::string_view, 19> kUnsupported = {
-    "append", "casefold",   "center",     "clear",      "encode",    "expandtabs", "extend",
-    "format", "format_map", "insert",     "ljust",      "partition", "pop",        "popitem",
-    "remove", "rjust",      "rpartition", "setdefault", "zfill"};
+// Methods of str that Python has and the subset has not: they fail when called, instead of being undefined.
+constexpr std::array<std::string_view, 12> kUnsupported = {"casefold",  "center",     "encode",    "expandtabs",
+                                                           "format",    "format_map", "ljust",     "rjust",
+                                                           "partition", "rpartition", "translate", "zfill"};
+// What transformers' sandbox hides: methods that change their object.
+constexpr std::array<std::string_view, 12> kUnsafe = {"append",     "clear",   "extend", "insert",
+                                                      "pop",        "popitem", "remove", "reverse",
+                                                      "setdefault", "sort",    "update", "fromkeys"};
 
 template <size_t n>
 bool IsOneOf(const std::string_view name, const std::array<std::string_view, n>& names) {
@@ -218,9 +221,13 @@ Value Cycle(Interpreter& interpreter, const Value& self, const Arguments& argume
 }  // namespace
 
 std::optional<Value> FindMethod(const Value& object, const std::string& name) {
+  const bool container = object.dict() != nullptr || (object.list() != nullptr && !object.list()->is_tuple);
+  if (container && IsOneOf(name, kUnsafe)) {
+    return Value::Missing("access to attribute '" + name + "' of '" + TypeName(object) + "' object is unsafe");
+  }
   const bool known = (object.is_string() && (IsOneOf(name, kStringMethods) || IsOneOf(name, kUnsupported))) ||
-                     (object.dict() != nullptr && (IsOneOf(name, kDictMethods) || name == "pop" || name == "update")) ||
-                     (object.list() != nullptr && (IsOneOf(name, kListMethods) || IsOneOf(name, kUnsupported)));
+                     (object.dict() != nullptr && IsOneOf(name, kDictMethods)) ||
+                     (object.list() != nullptr && IsOneOf(name, kListMethods));
   if (!known) return std::nullopt;
   return Value(Value::Data(std::make_shared<const Callable>(Callable{Callable::Kind::kMethod, name, object, nullptr})));
 }

@@ -45,7 +45,7 @@ std::vector<OriginText> SplitSpace(const OriginText& text, const int64_t limit) 
 
 std::vector<OriginText> SplitSpaceFromRight(const OriginText& text, const int64_t limit) {
   std::vector<OriginText> parts;
-  OriginText rest = Strip(text, "", Side::kBoth);
+  OriginText rest = Strip(text, "", Side::kRight);
   while (!rest.empty() && (limit < 0 || static_cast<int64_t>(parts.size()) < limit)) {
     size_t begin = rest.size();
     while (begin > 0) {
@@ -175,6 +175,16 @@ OriginText Replace(const OriginText& text, const std::string_view from, const Or
   return out;
 }
 
+namespace {
+
+// Whether the character behind `c` starts a word.
+bool StartsWord(const Case to, const int32_t c) {
+  if (to == Case::kTitle) return !IsLetter(c);
+  return to == Case::kTitleWords && (IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<');
+}
+
+}  // namespace
+
 OriginText ChangeCase(const OriginText& text, const Case to) {
   OriginText out;
   bool start = true;  // Of a word (title) or of the text (capitalize).
@@ -191,7 +201,7 @@ OriginText ChangeCase(const OriginText& text, const Case to) {
                          : utf8proc_tolower(c.code_point),
                    changed);
       }
-      start = to == Case::kTitle && !IsLetter(c.code_point);
+      start = StartsWord(to, c.code_point);
     }
     out.Append(changed, text.OriginAt(i));
     i += c.bytes;

@@ -103,10 +103,7 @@ bool EqualDicts(const Dict& a, const Dict& b, int64_t& work) {
 }  // namespace
 
 bool Equal(const Value& a, const Value& b, int64_t& work) {
-  // A structure that shares its parts could take exponential time: past this, what is compared no longer matters, since
-  // the caller's budget is spent.
-  constexpr int64_t kMaxWork = int64_t{1} << 28;
-  if (++work > kMaxWork) return false;
+  if (++work > kMaxComparisonWork) return false;
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_number() && b.is_number()) {
@@ -123,7 +120,7 @@ bool Equal(const Value& a, const Value& b, int64_t& work) {
 }
 
 std::optional<bool> Less(const Value& a, const Value& b, int64_t& work) {
-  ++work;
+  if (++work > kMaxComparisonWork) return std::nullopt;
   if (a.is_number() && b.is_number()) {
     return a.AsInt() && b.AsInt() ? *a.AsInt() < *b.AsInt() : a.AsDouble() < b.AsDouble();
   }

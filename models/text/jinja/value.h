@@ -48,7 +48,6 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const std::vector<Value>> items;
   size_t index0;
-  int depth0;
 };
 struct Callable;
 
@@ -119,6 +118,9 @@ struct Callable {
 // Levels of lists, dicts and namespaces in `value`: what recursion over it costs in stack.
 int Depth(const Value& value);
 bool IsTrue(const Value& value);
+// Work that one comparison may take: a structure that shares its parts could otherwise take exponential time. Beyond it
+// the answer means nothing and the caller fails.
+inline constexpr int64_t kMaxComparisonWork = int64_t{1} << 22;
 // Python's `==`. `work` grows with the values compared.
 bool Equal(const Value& a, const Value& b, int64_t& work);
 // Python's `<` for numbers, strings, lists and tuples; nothing where the types have no order.

@@ -90,7 +90,8 @@ not true == false, true and not false, none == none, none is none, 1 == true, '1
 x is defined and x.y == 3
 '%s' is string, 10 // 3 * 3 + 10 % 3 == 10
 1_000 + 1, 0.5e1, 1e3
-rows[0].k ~ rows[-1]['v'], (rows|first).k, (rows|last)['v'], rows|map(attribute='v')|sum if false else 'no'
+rows[0].k ~ rows[-1]['v'], (rows|first).k, (rows|last)['v'], rows|map(attribute='v')|sum, rows|sum(attribute='v'), rows|sum('v', 10)
+none|map('upper')|list, missing|select|list, none|selectattr('x')|list
 'a' ~ 1 ~ none ~ true ~ 1.0 ~ [1] ~ {}
 d.items is defined, d.pop is defined, s.strip is defined, l.append is defined
 l.append(4)
@@ -213,7 +214,9 @@ CHATML = """{%- if tools %}
             {{- function.arguments if function.arguments is string else function.arguments | tojson }}
             {{- '}\\n</tool_call>' }}
             {%- for name, value in function.arguments|items if function.arguments is mapping %}
-                {{- '<parameter=' + name + '>' + (value | tojson | safe if value is mapping or value is sequence and value is not string else value | string) }}
+                {{- '<parameter=' + name + '>' }}
+                {%- set shown = value | tojson | safe if value is mapping or value is sequence and value is not string else value | string %}
+                {{- shown }}
             {%- endfor %}
         {%- endfor %}
         {{- '<|im_end|>\\n' }}
