@@ -1,0 +1,214 @@
+// What an open port meets: floods of connections, no file descriptors left, silence, rapid reset. The good client
+// beside them must not notice.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "config/fields.h"
+#include "tests/e2e/child_process.h"
+#include "tests/e2e/daemon_fixture.h"
+
+namespace invar::e2e {
+namespace {
+
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(config::ParseAddress(address)->port));
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  RawConnection(RawConnection&& other) noexcept : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_) {}
+  ~RawConnection() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  bool connected() const { return connected_; }
+
+  // Whether the other side has closed, within the time.
+  bool ClosedWithin(const std::chrono::milliseconds timeout) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    char buffer[4096];
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+      pollfd entry{.fd = fd_, .events = POLLIN, .revents = 0};
+      if (left.count() <= 0 || poll(&entry, 1, static_cast<int>(left.count())) <= 0) return false;
+      if (recv(fd_, buffer, sizeof(buffer), 0) <= 0) return true;
+    }
+  }
+  // False once the other side has closed.
+  bool Send(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t count = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += static_cast<size_t>(count);
+      // What the server says is thrown away, so that its writes never block.
+      char buffer[4096];
+      while (recv(fd_, buffer, sizeof(buffer), MSG_DONTWAIT) > 0) {
+      }
+    }
+    return true;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+// --- HTTP/2 by hand ---
+
+std::string Frame(const uint8_t type, const uint8_t flags, const uint32_t stream, const std::string& payload) {
+  const auto byte = [](const uint32_t value) { return static_cast<char>(value & 0xff); };
+  const auto size = static_cast<uint32_t>(payload.size());
+  return std::string{byte(size >> 16),   byte(size >> 8),    byte(size),        byte(type),  byte(flags),
+                     byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)} +
+         payload;
+}
+
+// HPACK literal without indexing.
+std::string Header(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
+}
+
+std::string OpenStream(const uint32_t stream, const bool with_message) {
+  const std::string headers = std::string("\x83\x86", 2) /* POST, http */ +
+                              Header(":path", "/invar.v1.GenerationService/Generate") + Header(":authority", "a") +
+                              Header("content-type", "application/grpc") + Header("te", "trailers");
+  std::string out = Frame(1, 4, stream, headers);
+  // Empty message, END_STREAM: the call begins.
+  if (with_message) out += Frame(0, 1, stream, std::string(5, '\0'));
+  return out;
+}
+
+std::string ResetStream(const uint32_t stream) { return Frame(3, 0, stream, std::string("\0\0\0\x08", 4)); }
+
+const std::string kPreface = std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + Frame(4, 0, 0, "");
+
+void ExpectServes(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub =
+      v1::GenerationService::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  Outcome outcome;
+  // A connection that a cap refused is tried again, as any client does.
+  for (int i = 0; i < 200; ++i) {
+    outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(5));
+    if (outcome.status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+  }
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+}
+
+TEST(Abuse, ConnectionsBeyondTheCapAreClosedAndTheRestGoesOn) {
+  config::Config config = TinyConfig();
+  config.server.connections_max = 12;
+  config.server.connections_per_address_max = 10;
+  RunningDaemon daemon(config, FingerprintLoader(nullptr));
+  const std::string address = daemon.daemon().grpc_address();
+  const auto stub = daemon.NewStub();
+  ASSERT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok());
+  std::vector<RawConnection> held;
+  for (int i = 0; i < 9; ++i) {
+    held.emplace_back(address);
+    ASSERT_TRUE(held.back().Send(kPreface));
+  }
+  for (int i = 0; i < 50; ++i) {
+    RawConnection surplus(address);
+    if (surplus.connected()) EXPECT_TRUE(surplus.ClosedWithin(std::chrono::seconds(5)));
+  }
+  EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok()) << "the one that was there first";
+  EXPECT_GT(MetricSum(daemon.daemon().MetricsText(), "invar_connections_refused_total", "per_address"), 0);
+  held.clear();
+  ExpectServes(address);
+}
+
+TEST(Abuse, SilentConnectionsAreClosedAfterTheHandshakeTime) {
+  config::Config config = TinyConfig();
+  config.server.handshake_timeout = config::Duration(300);
+  RunningDaemon daemon(config, FingerprintLoader(nullptr));
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 50; ++i) silent.emplace_back(daemon.daemon().grpc_address());
+  for (RawConnection& connection : silent) EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(5)));
+  ExpectServes(daemon.daemon().grpc_address());
+}
+
+TEST(Abuse, TheListenerComesBackAfterFileDescriptorsRanOut) {
+  ChildProcess invard(
+      INVARD_PATH,
+      {"--model", TinyModelFolder(), "--set", "server.listen=127.0.0.1:0", "--set", "ops.listen=off", "--set",
+       "engine.pack_to_file=false", "--set", "log.level=error", "--set", "server.connections_per_address_max=1000"},
+      /*files_max=*/128);
+  const std::string address = GrpcAddressOf(invard.ReadLine().value_or(""));
+  ASSERT_FALSE(address.empty());
+  {
+    std::vector<RawConnection> flood;
+    for (int i = 0; i < 400; ++i) flood.emplace_back(address);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  ExpectServes(address);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  invard.Signal(SIGTERM);
+  EXPECT_EQ(invard.Wait(), 0);
+}
+
+class RapidReset : public testing::TestWithParam<bool> {};
+
+TEST_P(RapidReset, ClosesTheAbuserWhileAGoodClientLosesNothing) {
+  RunningDaemon daemon(TinyConfig());
+  std::atomic<bool> done = false;
+  std::atomic<int> served = 0;
+  std::thread good([&] {
+    const auto stub = daemon.NewStub();
+    while (!done) {
+      const Outcome outcome = Collect(*stub, TokensRequest({1, 2}, 4));
+      EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+      ++served;
+    }
+  });
+  RawConnection abuser(daemon.daemon().grpc_address());
+  ASSERT_TRUE(abuser.Send(kPreface + Frame(4, 1, 0, "")));
+  bool closed = false;
+  for (uint32_t i = 0; i < 20'000 && !closed; ++i) {
+    const uint32_t stream = 2 * i + 1;
+    closed = !abuser.Send(OpenStream(stream, GetParam()) + ResetStream(stream));
+  }
+  closed = closed || abuser.ClosedWithin(std::chrono::seconds(2));
+  EXPECT_TRUE(closed);
+  EXPECT_GE(MetricSum(daemon.daemon().MetricsText(), "invar_connections_refused_total", "abuse"), 1);
+  done = true;
+  good.join();
+  EXPECT_GT(served, 0);
+  EXPECT_TRUE(daemon.BecomesIdle());
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, RapidReset, testing::Bool(),
+                         [](const auto& info) { return info.param ? "WithMessage" : "HeadersOnly"; });
+
+TEST(Abuse, GarbageBytesCloseOnlyTheirOwnConnection) {
+  RunningDaemon daemon(TinyConfig(), FingerprintLoader(nullptr));
+  const std::string address = daemon.daemon().grpc_address();
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1000, '\xff'), std::string(100, '\0'),
+        kPreface + std::string(200, '\xff'), kPreface + Frame(1, 4, 0, "x"), kPreface + Frame(1, 4, 2, "x")}) {
+    RawConnection connection(address);
+    connection.Send(bytes);
+    EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(10)));
+  }
+  ExpectServes(address);
+}
+
+}  // namespace
+}  // namespace invar::e2e

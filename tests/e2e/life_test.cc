@@ -1,0 +1,255 @@
+// Start, loading, drain and end: in process with a model that holds still, and as a real process told by signals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/e2e/child_process.h"
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/health_client.h"
+
+namespace invar::e2e {
+namespace {
+
+using grpc::StatusCode;
+using testing::HasSubstr;
+
+TEST(Life, AnswersUnavailableAndNotServingWhileLoading) {
+  const config::Config config = TinyConfig();
+  const RealClock clock;
+  std::promise<void> release;
+  std::promise<Status> loaded;
+  StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
+      config,
+      [&](const config::Config& c) {
+        release.get_future().wait();
+        return server::LoadModelFolder(c);
+      },
+      clock, [&](const Status& status) { loaded.set_value(status); });
+  ASSERT_TRUE(daemon.ok());
+  const auto channel = grpc::CreateChannel((*daemon)->grpc_address(), grpc::InsecureChannelCredentials());
+  const auto stub = v1::GenerationService::NewStub(channel);
+  EXPECT_EQ(CheckHealth(channel, ""), Health::kNotServing);
+  EXPECT_EQ(CheckHealth(channel, "invar.v1.GenerationService"), Health::kNotServing);
+  EXPECT_EQ(HttpGet((*daemon)->ops_address(), "/readyz").status, 503);
+  EXPECT_EQ(HttpGet((*daemon)->ops_address(), "/livez").status, 200);
+  const Outcome early = Collect(*stub, TokensRequest({1}, 1));
+  EXPECT_EQ(early.status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_THAT(early.status.error_message(), HasSubstr("loading"));
+  release.set_value();
+  ASSERT_TRUE(loaded.get_future().get().ok());
+  EXPECT_EQ(CheckHealth(channel, ""), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "invar.v1.GenerationService"), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "unknown.Service"), Health::kUnknown);
+  EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 1)).status.ok());
+}
+
+TEST(Life, TellsWhyAModelDoesNotLoad) {
+  config::Config config = TinyConfig();
+  config.model.path = "/nonexistent";
+  const RealClock clock;
+  std::promise<Status> loaded;
+  StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
+      config, server::LoadModelFolder, clock, [&](const Status& status) { loaded.set_value(status); });
+  ASSERT_TRUE(daemon.ok());
+  const Status status = loaded.get_future().get();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("/nonexistent"));
+}
+
+TEST(Life, DrainLetsRunningAndQueuedFinishAndRefusesNewOnes) {
+  StepGate gate;
+  config::Config config = TinyConfig();
+  config.engine.running_max = 8;
+  RunningDaemon daemon(config, FingerprintLoader(&gate));
+  const auto channel = daemon.NewChannel();
+  const auto stub = v1::GenerationService::NewStub(channel);
+  gate.Close();
+  std::vector<std::future<Outcome>> calls;
+  for (int i = 0; i < 16; ++i) {
+    calls.push_back(std::async(std::launch::async, [&] { return Collect(*stub, TokensRequest({1, 2}, 30)); }));
+  }
+  gate.AwaitStanding();
+  daemon.AwaitCallsOpen(16);
+  daemon.daemon().BeginDrain();
+  EXPECT_EQ(CheckHealth(channel, ""), Health::kNotServing);
+  EXPECT_EQ(HttpGet(daemon.daemon().ops_address(), "/readyz").status, 503);
+  const Outcome late = Collect(*stub, TokensRequest({1}, 1));
+  EXPECT_EQ(late.status.error_code(), StatusCode::UNAVAILABLE);
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(late.status.error_details()));
+  google::rpc::RetryInfo retry;
+  bool has_retry = false;
+  for (const auto& any : details.details()) has_retry = has_retry || any.UnpackTo(&retry);
+  EXPECT_TRUE(has_retry);
+  gate.Open();
+  for (std::future<Outcome>& call : calls) {
+    const Outcome outcome = call.get();
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.token_ids.size(), 30U);
+  }
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(10)));
+}
+
+TEST(Life, EndGivesEveryOpenCallAStatus) {
+  StepGate gate;
+  RunningDaemon daemon(TinyConfig(), FingerprintLoader(&gate));
+  const auto stub = daemon.NewStub();
+  gate.Close();
+  std::vector<std::future<Outcome>> calls;
+  for (int i = 0; i < 8; ++i) {
+    calls.push_back(std::async(std::launch::async, [&] { return Collect(*stub, TokensRequest({1, 2}, 60000)); }));
+  }
+  gate.AwaitStanding();
+  daemon.AwaitCallsOpen(8);
+  daemon.daemon().BeginDrain();
+  gate.Open();
+  daemon.Destroy();
+  for (std::future<Outcome>& call : calls) {
+    const Outcome outcome = call.get();
+    EXPECT_TRUE(outcome.status.error_code() == StatusCode::UNAVAILABLE || outcome.status.ok())
+        << outcome.status.error_code() << ' ' << outcome.status.error_message();
+  }
+}
+
+// --- The real program ---
+
+std::vector<std::string> Arguments(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"--model", TinyModelFolder(),        "--set", "server.listen=127.0.0.1:0",
+                                        "--set",   "ops.listen=127.0.0.1:0", "--set", "engine.pack_to_file=false",
+                                        "--set",   "log.level=error"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+struct Invard {
+  explicit Invard(std::vector<std::string> more = {}) : process(INVARD_PATH, Arguments(std::move(more))) {
+    const std::optional<std::string> line = process.ReadLine();
+    address = GrpcAddressOf(line.value_or(""));
+    EXPECT_FALSE(address.empty()) << "no `listening` line";
+    stub = v1::GenerationService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  }
+  ChildProcess process;
+  std::string address;
+  std::unique_ptr<v1::GenerationService::Stub> stub;
+};
+
+// A call that is surely under way: its first message has been read.
+struct OpenCall {
+  OpenCall(v1::GenerationService::Stub& stub, const int32_t max_tokens) {
+    reader = stub.Generate(&context, TokensRequest({1, 2, 3}, max_tokens));
+    v1::GenerateResponse response;
+    EXPECT_TRUE(reader->Read(&response));
+  }
+  grpc::Status Rest() {
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+    }
+    return reader->Finish();
+  }
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+};
+
+TEST(Process, FinishesWhatRunsAndExitsCleanlyAfterATermSignal) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Invard invard;
+    OpenCall call(*invard.stub, 2000);
+    invard.process.Signal(signal);
+    EXPECT_TRUE(call.Rest().ok());
+    EXPECT_EQ(invard.process.Wait(), 0);
+  }
+}
+
+TEST(Process, EndsWhatIsLeftWhenTheDrainTimeIsOver) {
+  Invard invard({"--set", "drain.timeout=100ms", "--set", "limits.stream_buffer=4KiB"});
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4096);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::GenerationService::NewStub(
+      grpc::CreateCustomChannel(invard.address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  v1::GenerateRequest request = TokensRequest({1, 2, 3}, 4000);
+  request.mutable_output()->set_logprobs(20);
+  const auto reader = stub->Generate(&context, request);  // Never reads on: the call cannot finish.
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  invard.process.Signal(SIGTERM);
+  EXPECT_EQ(invard.process.Wait(std::chrono::seconds(5)), 0);
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(Process, LeavesWithinASecondOfASecondSignal) {
+  Invard invard({"--set", "limits.stream_buffer=4KiB"});
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4096);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::GenerationService::NewStub(
+      grpc::CreateCustomChannel(invard.address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  v1::GenerateRequest request = TokensRequest({1, 2, 3}, 4000);
+  request.mutable_output()->set_logprobs(20);
+  const auto reader = stub->Generate(&context, request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  invard.process.Signal(SIGTERM);
+  EXPECT_EQ(invard.process.Wait(std::chrono::milliseconds(300)), -1) << "one signal drains";
+  invard.process.Signal(SIGTERM);
+  EXPECT_EQ(invard.process.Wait(std::chrono::milliseconds(1500)), 0);
+}
+
+TEST(Process, SurvivesTermSignalsAtAnyMomentOfStarting) {
+  for (int i = 0; i < 15; ++i) {
+    ChildProcess process(INVARD_PATH, Arguments());
+    if (i % 3 == 1) EXPECT_EQ(process.Wait(std::chrono::milliseconds(i * 2)), -1);
+    if (i % 3 == 2) process.ReadLine();
+    process.Signal(SIGTERM);
+    const int code = process.Wait(std::chrono::seconds(5));
+    // Before the handler stands the signal ends the process as it ends any.
+    EXPECT_TRUE(code == 0 || code == 1000 + SIGTERM) << code;
+    if (i % 3 == 2) EXPECT_EQ(code, 0);
+  }
+}
+
+TEST(Process, ExitCodesTellUsageFromConfigurationFromFailure) {
+  const std::string bad_file = testing::TempDir() + "/bad.yaml";
+  std::ofstream(bad_file) << "servr: 1\n";
+  Invard holder;  // Holds a port that another start cannot have.
+  struct Row {
+    std::vector<std::string> arguments;
+    int code;
+  };
+  const std::vector<Row> rows = {
+      {{"--version"}, 0},
+      {{"--help"}, 0},
+      {{"--print-default-config"}, 0},
+      {{"--check-config", "--model", TinyModelFolder()}, 0},
+      {{"--print-config"}, 0},
+      {{"--unknown"}, 2},
+      {{"surplus"}, 2},
+      {{"--check-config", "--config", bad_file}, 78},
+      {{"--check-config", "--config", "/nonexistent.yaml"}, 78},
+      {{"--check-config", "--set", "server.listen=0.0.0.0:1"}, 78},
+      {{"--set", "engine.threads=x"}, 78},
+      {{}, 78},
+      {{"--model", "/nonexistent", "--set", "server.listen=127.0.0.1:0", "--set", "ops.listen=off"}, 1},
+      {{"--model", TinyModelFolder(), "--set", "server.listen=" + holder.address, "--set", "ops.listen=off"}, 1},
+      {{"--model", TinyModelFolder(), "--set", "server.listen=127.0.0.1:0", "--set", "tls.certificate=/nonexistent",
+        "--set", "tls.key=/nonexistent"},
+       1},
+  };
+  for (const Row& row : rows) {
+    ChildProcess process(INVARD_PATH, row.arguments);
+    EXPECT_EQ(process.Wait(), row.code) << testing::PrintToString(row.arguments);
+  }
+}
+
+}  // namespace
+}  // namespace invar::e2e

@@ -1,0 +1,125 @@
+// What a request means once the model's defaults are in: absent is never zero. (What is refused stands in
+// tests/e2e/bad_request_test.cc, through the whole daemon.)
+#include "server/translate.h"
+
+#include <gtest/gtest.h>
+
+#include "google/rpc/status.pb.h"
+
+namespace invar::server {
+namespace {
+
+class Translate : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    StatusOr<std::unique_ptr<models::Tokenizer>> tokenizer =
+        models::LoadTokenizer(std::string(INVAR_SOURCE_DIR) + "/assets/tiny-hybrid");
+    Check(tokenizer.ok(), "the tiny tokenizer loads", tokenizer.status().message());
+    tokenizer_ = std::move(*tokenizer).release();
+  }
+  static void TearDownTestSuite() {
+    delete tokenizer_;
+    tokenizer_ = nullptr;
+  }
+  Translate() {
+    spec_.vocabulary_size = 2048;
+    spec_.max_sequence_tokens = 100;
+    request_.mutable_tokens()->add_ids(5);
+  }
+
+  TranslatedRequest Run() {
+    const TranslateContext context{.model_name = name_,
+                                   .spec = spec_,
+                                   .max_request_tokens = 90,
+                                   .tokenizer = *tokenizer_,
+                                   .chat_template = nullptr,
+                                   .defaults = defaults_,
+                                   .limits = limits_};
+    StatusOr<TranslatedRequest> result = TranslateGenerate(request_, "tenant", context);
+    Check(result.ok(), "the request is valid", result.status().message());
+    return *std::move(result);
+  }
+
+  static models::Tokenizer* tokenizer_;
+  std::string name_ = "m";
+  models::ModelSpec spec_;
+  models::GenerationDefaults defaults_;
+  config::Config::Limits limits_;
+  v1::GenerateRequest request_;
+};
+models::Tokenizer* Translate::tokenizer_ = nullptr;
+
+TEST_F(Translate, AbsentNumbersAreTheModelsDefaults) {
+  defaults_ = {.do_sample = true,
+               .temperature = 0.6F,
+               .top_p = 0.95F,
+               .top_k = 20,
+               .min_p = 0.1F,
+               .repetition_penalty = 1.1F,
+               .eos = {TokenId(7), TokenId(9)}};
+  const engine::Request request = Run().request;
+  EXPECT_EQ(request.sampling.temperature, 0.6F);
+  EXPECT_EQ(request.sampling.top_p, 0.95F);
+  EXPECT_EQ(request.sampling.top_k, 20);
+  EXPECT_EQ(request.sampling.min_p, 0.1F);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.1F);
+  EXPECT_EQ(request.stopping.stop_token_ids, (std::vector<TokenId>{TokenId(7), TokenId(9)}));
+  EXPECT_EQ(request.stopping.max_tokens, 89) << "up to what one request may take";
+  EXPECT_EQ(request.tenant, "tenant");
+}
+
+TEST_F(Translate, GivenZerosAreZeros) {
+  defaults_ = {.do_sample = true, .temperature = 0.6F, .top_k = 20, .eos = {TokenId(7)}};
+  request_.mutable_sampling()->set_temperature(0.0F);
+  request_.mutable_sampling()->set_top_k(0);
+  request_.mutable_sampling()->set_seed(0);
+  request_.mutable_stopping()->set_max_tokens(0);
+  request_.mutable_stopping()->set_ignore_eos(true);
+  const engine::Request request = Run().request;
+  EXPECT_EQ(request.sampling.temperature, 0.0F);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.sampling.seed, 0U);
+  EXPECT_EQ(request.stopping.max_tokens, 0);
+  EXPECT_TRUE(request.stopping.stop_token_ids.empty());
+}
+
+TEST_F(Translate, AModelThatDoesNotSampleIsGreedy) {
+  defaults_ = {.do_sample = false, .temperature = 0.6F, .eos = {}};
+  EXPECT_EQ(Run().request.sampling.temperature, 0.0F);
+}
+
+TEST_F(Translate, DrawsSeedsAndIdsThatDiffer) {
+  const TranslatedRequest a = Run(), b = Run();
+  EXPECT_NE(a.request.sampling.seed, b.request.sampling.seed);
+  EXPECT_EQ(static_cast<int64_t>(a.request.sampling.seed), a.form.seed);
+  EXPECT_NE(a.request.request_id, b.request.request_id);
+  EXPECT_EQ(a.request.request_id.size(), 32U);
+  request_.set_request_id("mine");
+  request_.mutable_sampling()->set_seed(-5);
+  EXPECT_EQ(Run().request.request_id, "mine");
+  EXPECT_EQ(Run().form.seed, -5);
+}
+
+TEST_F(Translate, TextKeepsControlTokensAsText) {
+  request_.set_text("<|im_end|>");
+  EXPECT_GT(Run().request.prompt.size(), 1U);
+}
+
+TEST_F(Translate, AllowedIdsAreSortedWithoutRepeats) {
+  for (const int32_t id : {9, 3, 9, 1}) request_.mutable_sampling()->add_allowed_token_ids(id);
+  EXPECT_EQ(Run().request.sampling.allowed_token_ids, (std::vector<TokenId>{TokenId(1), TokenId(3), TokenId(9)}));
+}
+
+TEST(ToGrpcStatus, KeepsCodeMessageAndField) {
+  EXPECT_TRUE(ToGrpcStatus(OkStatus()).ok());
+  const grpc::Status status = ToGrpcStatus(InvalidArgument("sampling.top_p: no", "sampling.top_p"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "sampling.top_p: no");
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), 3);
+  EXPECT_EQ(details.details_size(), 2) << "BadRequest and ErrorInfo";
+}
+
+}  // namespace
+}  // namespace invar::server
