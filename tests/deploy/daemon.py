@@ -47,7 +47,10 @@ class Daemon:
         """SIGTERM, then the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        code = self.process.wait(timeout=60)
+        self.process.stdout.close()
+        self.log.close()
+        return code
 
     def __enter__(self):
         return self
