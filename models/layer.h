@@ -58,9 +58,9 @@ std::unique_ptr<Mlp> MakeExperts(const StackPlan& plan, size_t layer, WeightPlan
 
 // Adds one matrix that every token multiplies with.
 inline void AddMatrixWork(const LoadedWeights& weights, const MatrixId id, StepWork& work) {
-  const kernels::PackedMatrix& matrix = weights.matrix(id);
-  work.weight_bytes += weights.bytes(id);
-  work.matmul_flops += 2 * matrix.rows * matrix.cols;
+  const Weight& weight = weights.matrix(id);
+  work.weight_bytes += weight.bytes;
+  work.matmul_flops += 2 * weight.main.rows * weight.main.cols * (weight.has_residual() ? 2 : 1);
 }
 
 }  // namespace invar::models

@@ -75,6 +75,7 @@ class LayerStack final : public Model {
     weights_ = std::move(weights);
     spec_.fingerprint = weights_.fingerprint();
     Scratch measure;
+    measure.F32(max_rows_, hidden_);  // Embed's.
     for (Layer& layer : layers_) {
       layer.mixer->Bind(weights_);
       layer.mlp->Bind(weights_);
@@ -126,7 +127,7 @@ class LayerStack final : public Model {
               .kv_spans = kv_spans_,
               .state_spans = state_spans_,
               .state_bytes = spec_.state_bytes};
-    backend_.Embed(weights_.matrix(embedding_), ids_, x);
+    Embed(x);
     backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
     for (const Layer& layer : layers_) {
       backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
@@ -172,6 +173,18 @@ class LayerStack final : public Model {
                         : MakeGatedDeltaNet(plan, i, spec_.recurrent_states[recurrent_layers++], weights);
       layer.mlp = plan.layers[i].mlp == MlpKind::kSwiGlu ? MakeSwiGlu(plan, i, weights) : MakeExperts(plan, i, weights);
       layers_.push_back(std::move(layer));
+    }
+  }
+
+  void Embed(const F32View& x) {
+    const Weight& table = weights_.matrix(embedding_);
+    backend_.Embed(table.main, ids_, x);
+    if (!table.has_residual()) return;
+    scratch_.Reset();
+    const F32View rest = scratch_.F32(x.rows, x.cols);
+    backend_.Embed(table.residual, ids_, rest);
+    for (int64_t row = 0; row < x.rows; ++row) {
+      for (int64_t c = 0; c < x.cols; ++c) x.row(row)[c] += rest.row(row)[c];
     }
   }
 
@@ -231,7 +244,7 @@ class LayerStack final : public Model {
     if (wanted == 0) return logits;
     const Activations normed = Rows(last_normed_, wanted);
     backend_.RmsNorm(Rows(last_, wanted), weights_.vector(final_norm_), norm_eps_, normed);
-    backend_.Linear(normed, weights_.matrix(head_), {}, kernels::LinearMode::kStore, logits);
+    Multiply(backend_, normed, weights_.matrix(head_), {}, kernels::LinearMode::kStore, logits);
     return logits;
   }
 

@@ -69,7 +69,7 @@ class FullAttention final : public Mixer {
     const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
     for (kernels::KvSpan& span : step.kv_spans) span.kv.layer_offset_bytes = page_offset_bytes_;
     const ConstF32View q = views.qkv.Columns(0, q_columns_);
-    step.backend.Linear(x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
+    Multiply(step.backend, x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
     step.backend.QkvPrepare({.shape = shape_,
                              .q = q,
                              .q_head_stride = q_head_stride(),
@@ -90,7 +90,7 @@ class FullAttention final : public Mixer {
                             .gate = gate,
                             .gate_head_stride = gated_ ? q_head_stride() : 0,
                             .out = views.out});
-    step.backend.Linear(views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
+    Multiply(step.backend, views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
@@ -133,8 +133,8 @@ class FullAttention final : public Mixer {
   std::optional<VectorId> q_norm_id_;
   std::optional<VectorId> k_norm_id_;
   // Set by Bind.
-  kernels::PackedMatrix qkv_weight_;
-  kernels::PackedMatrix output_weight_;
+  Weight qkv_weight_;
+  Weight output_weight_;
   std::span<const float> qkv_bias_;
   std::span<const float> output_bias_;
   std::span<const float> q_norm_;

@@ -82,7 +82,7 @@ class GatedDeltaNet final : public Mixer {
     const int64_t z = net_.conv_dim();
     const int64_t b = z + net_.value_dim();
     const int64_t heads = net_.shape.heads_v;
-    step.backend.Linear(x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
+    Multiply(step.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
     step.backend.CausalConv({.x = views.input.Columns(0, net_.conv_dim()),
                              .weight = conv_,
                              .kernel = net_.conv_kernel,
@@ -97,7 +97,7 @@ class GatedDeltaNet final : public Mixer {
                             .spans = step.state_spans,
                             .out = views.scan});
     step.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
-    step.backend.Linear(views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
+    Multiply(step.backend, views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
@@ -136,8 +136,8 @@ class GatedDeltaNet final : public Mixer {
   VectorId dt_bias_id_;
   VectorId norm_id_;
   // Set by Bind.
-  kernels::PackedMatrix input_weight_;
-  kernels::PackedMatrix output_weight_;
+  Weight input_weight_;
+  Weight output_weight_;
   std::span<const float> conv_;
   std::span<const float> a_log_;
   std::span<const float> dt_bias_;

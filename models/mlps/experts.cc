@@ -1,6 +1,7 @@
 // Mixture of experts with a shared expert. One fused projection gives the shared expert's gate and up, the router's
 // logits and the shared expert's own gate; the chosen experts add to the residual stream, then the shared expert does.
-// Both stored forms load for every family: fused 3-D tensors (qwen3_5_moe) and one set of tensors per expert
+// Routed experts of an f32 checkpoint are rounded to bf16 where activations are: Backend::Experts takes one matrix
+// each. Both stored forms load for every family: fused 3-D tensors (qwen3_5_moe) and one set of tensors per expert
 // (qwen3_next).
 #include "models/layer.h"
 
@@ -34,14 +35,14 @@ class Experts final : public Mlp {
   void Bind(const LoadedWeights& weights) override {
     input_weight_ = weights.matrix(input_);
     shared_down_weight_ = weights.matrix(shared_down_);
-    for (const MatrixId id : gate_up_) gate_up_weights_.push_back(weights.matrix(id));
-    for (const MatrixId id : down_) down_weights_.push_back(weights.matrix(id));
+    for (const MatrixId id : gate_up_) gate_up_weights_.push_back(weights.matrix(id).main);
+    for (const MatrixId id : down_) down_weights_.push_back(weights.matrix(id).main);
   }
 
   void Run(Step& step, const Activations& x, const F32View residual) override {
     const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
     const int64_t shared_columns = 2 * int64_t{experts_.shared_intermediate};
-    step.backend.Linear(x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
+    Multiply(step.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
     step.backend.Experts({.x = x,
                           .router_logits = views.input.Columns(shared_columns, experts_.experts),
                           .top_k = experts_.top_k,
@@ -50,7 +51,7 @@ class Experts final : public Mlp {
                           .down = down_weights_,
                           .out = residual});
     step.backend.SwiGlu(views.input.Columns(0, shared_columns), views.inner);
-    step.backend.Linear(views.inner, shared_down_weight_, {}, kernels::LinearMode::kStore, views.shared);
+    Multiply(step.backend, views.inner, shared_down_weight_, {}, kernels::LinearMode::kStore, views.shared);
     step.backend.AddSigmoidScaled(views.shared, views.input.Columns(shared_columns + experts_.experts, 1), residual);
   }
 
@@ -88,8 +89,9 @@ class Experts final : public Mlp {
     weights.Require(prefix + "gate_up_proj", {experts_.experts, 2 * inner, hidden_});
     weights.Require(prefix + "down_proj", {experts_.experts, hidden_, inner});
     for (int64_t e = 0; e < experts_.experts; ++e) {
-      gate_up_.push_back(weights.AddMatrix({{prefix + "gate_up_proj", e * 2 * inner, 2 * inner}}, hidden_));
-      down_.push_back(weights.AddMatrix({{prefix + "down_proj", e * hidden_, hidden_}}, inner));
+      gate_up_.push_back(
+          weights.AddMatrix({{prefix + "gate_up_proj", e * 2 * inner, 2 * inner}}, hidden_, Residual::kDrop));
+      down_.push_back(weights.AddMatrix({{prefix + "down_proj", e * hidden_, hidden_}}, inner, Residual::kDrop));
     }
   }
 
@@ -99,9 +101,9 @@ class Experts final : public Mlp {
       const std::string expert = prefix + std::to_string(e) + ".";
       weights.Require(expert + "gate_proj.weight", {inner, hidden_});
       weights.Require(expert + "up_proj.weight", {inner, hidden_});
-      gate_up_.push_back(
-          weights.AddMatrix({{expert + "gate_proj.weight", 0, inner}, {expert + "up_proj.weight", 0, inner}}, hidden_));
-      down_.push_back(weights.AddMatrix(expert + "down_proj.weight", hidden_, inner));
+      gate_up_.push_back(weights.AddMatrix(
+          {{expert + "gate_proj.weight", 0, inner}, {expert + "up_proj.weight", 0, inner}}, hidden_, Residual::kDrop));
+      down_.push_back(weights.AddMatrix(expert + "down_proj.weight", hidden_, inner, Residual::kDrop));
     }
   }
 
@@ -113,8 +115,8 @@ class Experts final : public Mlp {
   std::vector<MatrixId> gate_up_;
   std::vector<MatrixId> down_;
   // Set by Bind.
-  kernels::PackedMatrix input_weight_;
-  kernels::PackedMatrix shared_down_weight_;
+  Weight input_weight_;
+  Weight shared_down_weight_;
   std::vector<kernels::PackedMatrix> gate_up_weights_;
   std::vector<kernels::PackedMatrix> down_weights_;
 };

@@ -34,9 +34,9 @@ class SwiGlu final : public Mlp {
 
   void Run(Step& step, const Activations& x, const F32View residual) override {
     const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    step.backend.Linear(x, gate_up_weight_, gate_up_bias_, kernels::LinearMode::kStore, views.gate_up);
+    Multiply(step.backend, x, gate_up_weight_, gate_up_bias_, kernels::LinearMode::kStore, views.gate_up);
     step.backend.SwiGlu(views.gate_up, views.inner);
-    step.backend.Linear(views.inner, down_weight_, down_bias_, kernels::LinearMode::kAdd, residual);
+    Multiply(step.backend, views.inner, down_weight_, down_bias_, kernels::LinearMode::kAdd, residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
@@ -67,8 +67,8 @@ class SwiGlu final : public Mlp {
   std::optional<VectorId> gate_up_bias_id_;
   std::optional<VectorId> down_bias_id_;
   // Set by Bind.
-  kernels::PackedMatrix gate_up_weight_;
-  kernels::PackedMatrix down_weight_;
+  Weight gate_up_weight_;
+  Weight down_weight_;
   std::span<const float> gate_up_bias_;
   std::span<const float> down_bias_;
 };

@@ -46,6 +46,7 @@ struct Slot {
 
 struct Layout {
   std::vector<Slot> matrices;
+  std::vector<Slot> residuals;  // One a matrix; no bytes where there is none.
   std::vector<Slot> vectors;
   int64_t bytes = 0;
 };
@@ -58,7 +59,11 @@ Layout MakeLayout(const WeightPlan& plan, const kernels::Backend& backend) {
     return slot;
   };
   for (const PlannedMatrix& matrix : plan.matrices()) {
-    layout.matrices.push_back(take(backend.PackedBytes(matrix.rows, matrix.cols, backend.PackedDType(matrix.source))));
+    const DType packed = backend.PackedDType(matrix.source);
+    const int64_t bytes = backend.PackedBytes(matrix.rows, matrix.cols, packed);
+    const bool residual = matrix.residual == Residual::kKeep && matrix.source == DType::kF32 && packed == DType::kBf16;
+    layout.matrices.push_back(take(bytes));
+    layout.residuals.push_back(take(residual ? bytes : 0));
   }
   for (const PlannedVector& vector : plan.vectors()) layout.vectors.push_back(take(vector.size * 4));
   return layout;
@@ -71,8 +76,8 @@ std::string LayoutKey(const WeightPlan& plan, const Layout& layout, const std::s
   key.AddFramed(kPackVersion).AddFramed(backend.numerics().id()).AddFramed(config_text);
   for (size_t i = 0; i < plan.matrices().size(); ++i) {
     const PlannedMatrix& matrix = plan.matrices()[i];
-    key.AddFramed(fmt::format("{} {} {} {}", matrix.rows, matrix.cols, static_cast<int>(matrix.source),
-                              layout.matrices[i].offset));
+    key.AddFramed(fmt::format("{} {} {} {} {}", matrix.rows, matrix.cols, static_cast<int>(matrix.source),
+                              layout.matrices[i].offset, layout.residuals[i].bytes));
     for (const RowRange& range : matrix.ranges)
       key.AddFramed(fmt::format("{} {} {}", range.tensor, range.begin, range.count));
   }
@@ -113,8 +118,10 @@ class Packer {
   void Fill(const std::span<std::byte> payload) {
     int64_t done = 0;
     for (size_t i = 0; i < plan_.matrices().size(); ++i) {
+      const Slot& residual = layout_.residuals[i];
       PackOne(plan_.matrices()[i], payload.data() + layout_.matrices[i].offset);
-      done += layout_.matrices[i].bytes;
+      if (residual.bytes > 0) PackResidual(plan_.matrices()[i], payload.data() + residual.offset);
+      done += layout_.matrices[i].bytes + residual.bytes;
       if (options_.progress) options_.progress(done, layout_.bytes);
     }
     for (size_t i = 0; i < plan_.vectors().size(); ++i) {
@@ -132,6 +139,14 @@ class Packer {
                         reinterpret_cast<uintptr_t>(source) % static_cast<uintptr_t>(element) == 0;
     if (!direct) source = Gather(matrix);
     backend_.PackMatrix(source, matrix.source, matrix.rows, matrix.cols, dest);
+  }
+
+  // What rounding to bf16 leaves over, itself rounded to bf16.
+  void PackResidual(const PlannedMatrix& matrix, std::byte* dest) {
+    Gather(matrix);
+    auto* values = reinterpret_cast<float*>(staging_.data());
+    for (int64_t i = 0; i < matrix.rows * matrix.cols; ++i) values[i] -= FromBf16(ToBf16(values[i]));
+    backend_.PackMatrix(values, DType::kF32, matrix.rows, matrix.cols, dest);
   }
 
   const std::byte* Gather(const PlannedMatrix& matrix) {
@@ -231,11 +246,17 @@ class WeightLoader {
   void MakeViews(const std::span<const std::byte> payload) {
     for (size_t i = 0; i < plan_.matrices().size(); ++i) {
       const PlannedMatrix& matrix = plan_.matrices()[i];
-      weights_.matrices_.push_back({.data = payload.data() + layout_.matrices[i].offset,
-                                    .dtype = backend_.PackedDType(matrix.source),
-                                    .rows = matrix.rows,
-                                    .cols = matrix.cols});
-      weights_.matrix_bytes_.push_back(layout_.matrices[i].bytes);
+      Weight weight{.main = {.data = payload.data() + layout_.matrices[i].offset,
+                             .dtype = backend_.PackedDType(matrix.source),
+                             .rows = matrix.rows,
+                             .cols = matrix.cols},
+                    .residual = {},
+                    .bytes = layout_.matrices[i].bytes + layout_.residuals[i].bytes};
+      if (layout_.residuals[i].bytes > 0) {
+        weight.residual = weight.main;
+        weight.residual.data = payload.data() + layout_.residuals[i].offset;
+      }
+      weights_.matrices_.push_back(weight);
     }
     for (size_t i = 0; i < plan_.vectors().size(); ++i) {
       weights_.vectors_.emplace_back(reinterpret_cast<const float*>(payload.data() + layout_.vectors[i].offset),

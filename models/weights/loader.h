@@ -15,13 +15,27 @@
 
 namespace invar::models {
 
+// One packed matrix, in two parts where an f32 matrix was packed as bf16 and its residual kept.
+struct Weight {
+  kernels::PackedMatrix main;
+  kernels::PackedMatrix residual;  // Data null: none.
+  int64_t bytes = 0;               // Of both, as packed.
+
+  bool has_residual() const { return residual.data != nullptr; }
+};
+
+// out = x W^T (+ bias), or out += it: Backend::Linear for both parts, in this fixed order.
+inline void Multiply(kernels::Backend& backend, const kernels::Activations& x, const Weight& weight,
+                     const std::span<const float> bias, const kernels::LinearMode mode, const kernels::F32View out) {
+  backend.Linear(x, weight.main, bias, mode, out);
+  if (weight.has_residual()) backend.Linear(x, weight.residual, {}, kernels::LinearMode::kAdd, out);
+}
+
 // Packed weights; views stay valid while this lives. Immutable, so any thread may read.
 class LoadedWeights {
  public:
-  const kernels::PackedMatrix& matrix(const MatrixId id) const { return matrices_[static_cast<size_t>(id.value())]; }
+  const Weight& matrix(const MatrixId id) const { return matrices_[static_cast<size_t>(id.value())]; }
   std::span<const float> vector(const VectorId id) const { return vectors_[static_cast<size_t>(id.value())]; }
-  // Bytes of one matrix as packed.
-  int64_t bytes(const MatrixId id) const { return matrix_bytes_[static_cast<size_t>(id.value())]; }
   // Hex SHA-256 of the weight files and config.json.
   const std::string& fingerprint() const { return fingerprint_; }
 
@@ -31,8 +45,7 @@ class LoadedWeights {
 
   std::shared_ptr<AnonymousMemory> memory_;  // Either this or map_ holds the bytes.
   FileMap map_;
-  std::vector<kernels::PackedMatrix> matrices_;
-  std::vector<int64_t> matrix_bytes_;
+  std::vector<Weight> matrices_;
   std::vector<std::span<const float>> vectors_;
   std::string fingerprint_;
 };

@@ -1,0 +1,142 @@
+// invar inspect: what is in a model folder, in words: the plan the loader would follow, and whether the weights fit it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "models/model.h"
+#include "models/stack_plan.h"
+#include "models/weights/checkpoint.h"
+#include "tools/invar/command.h"
+
+namespace invar::tools {
+namespace {
+
+struct Weights {
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+  size_t files = 0;
+  std::map<std::string, int64_t> tensors_by_dtype;
+};
+
+StatusOr<Weights> ReadWeights(const std::string& folder) {
+  StatusOr<models::Checkpoint> checkpoint = models::Checkpoint::Open(folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  Weights weights{.files = checkpoint->files().size(), .tensors_by_dtype = {}};
+  for (const models::SafetensorsFile& file : checkpoint->files()) {
+    for (const auto& [name, info] : file.tensors()) {
+      int64_t elements = 1;
+      for (const int64_t dim : info.shape) elements *= dim;
+      weights.parameters += elements;
+      weights.bytes += info.bytes;
+      ++weights.tensors_by_dtype[info.dtype_name];
+    }
+  }
+  return weights;
+}
+
+nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& weights,
+                                const models::GenerationDefaults& defaults) {
+  int64_t full = 0;
+  int64_t experts = 0;
+  for (const models::LayerPlan& layer : plan.layers) {
+    full += layer.mixer == models::MixerKind::kFullAttention ? 1 : 0;
+    experts += layer.mlp == models::MlpKind::kExperts ? 1 : 0;
+  }
+  const models::DeltaNetPlan& net = plan.delta_net;
+  const int64_t recurrent = static_cast<int64_t>(plan.layers.size()) - full;
+  const int64_t state_bytes =
+      recurrent * 4 *
+      (int64_t{net.shape.heads_v} * net.shape.dim_k * net.shape.dim_v + int64_t{net.conv_kernel - 1} * net.conv_dim());
+  const int64_t kv_bytes = full * 2 * plan.attention.kv_heads * plan.attention.head_dim * 2;
+  nlohmann::ordered_json json = {{"architecture", plan.architecture},
+                                 {"parameters", weights.parameters},
+                                 {"weight_bytes", weights.bytes},
+                                 {"weight_files", weights.files},
+                                 {"tensors", weights.tensors_by_dtype},
+                                 {"layers", plan.layers.size()},
+                                 {"full_attention_layers", full},
+                                 {"recurrent_layers", recurrent},
+                                 {"expert_layers", experts},
+                                 {"hidden", plan.hidden},
+                                 {"vocabulary", plan.vocabulary_size},
+                                 {"tied_embeddings", plan.tied_embeddings},
+                                 {"heads", plan.attention.heads},
+                                 {"kv_heads", plan.attention.kv_heads},
+                                 {"head_dim", plan.attention.head_dim},
+                                 {"rope", plan.attention.rope.type},
+                                 {"rotary_dims", plan.attention.rope.inverse_frequencies.size() * 2},
+                                 {"max_tokens", plan.attention.rope.max_positions},
+                                 {"state_bytes_per_sequence", recurrent > 0 ? state_bytes : 0},
+                                 {"kv_bytes_per_token_bf16", kv_bytes}};
+  std::vector<int32_t> eos;
+  for (const TokenId id : defaults.eos) eos.push_back(id.value());
+  json["stop_token_ids"] = eos;
+  return json;
+}
+
+void PrintWords(const std::string& folder, const models::StackPlan& plan, const nlohmann::ordered_json& json) {
+  const auto number = [&json](const char* key) { return json[key].get<int64_t>(); };
+  fmt::print("{}: {} with {:.1f} million parameters in {} file(s), {:.1f} MB\n", folder, plan.architecture,
+             static_cast<double>(number("parameters")) / 1e6, number("weight_files"),
+             static_cast<double>(number("weight_bytes")) / 1e6);
+  fmt::print("layers: {} ({} full attention, {} Gated DeltaNet; {} with experts)\n", number("layers"),
+             number("full_attention_layers"), number("recurrent_layers"), number("expert_layers"));
+  fmt::print("hidden {}, vocabulary {}{}, up to {} tokens\n", plan.hidden, plan.vocabulary_size,
+             plan.tied_embeddings ? " (head tied to the embedding)" : "", number("max_tokens"));
+  fmt::print("attention: {} heads, {} KV heads, head dimension {}, rope {} over {} dimensions{}{}\n",
+             plan.attention.heads, plan.attention.kv_heads, plan.attention.head_dim, plan.attention.rope.type,
+             number("rotary_dims"), plan.attention.qk_norm ? ", norms of q and k" : "",
+             plan.attention.output_gate ? ", gated output" : "");
+  if (number("recurrent_layers") > 0) {
+    const kernels::DeltaShape& shape = plan.delta_net.shape;
+    fmt::print("Gated DeltaNet: {} key heads of {}, {} value heads of {}, convolution of {}\n", shape.heads_k,
+               shape.dim_k, shape.heads_v, shape.dim_v, plan.delta_net.conv_kernel);
+  }
+  if (number("expert_layers") > 0) {
+    fmt::print("experts: {} of {}, each {} wide, shared expert {} wide\n", plan.experts.top_k, plan.experts.experts,
+               plan.experts.intermediate, plan.experts.shared_intermediate);
+  }
+  fmt::print("a sequence takes {} bytes of state and {} bytes of KV a token (bf16)\n",
+             number("state_bytes_per_sequence"), number("kv_bytes_per_token_bf16"));
+  fmt::print("stop tokens: {}\n", json["stop_token_ids"].dump());
+}
+
+}  // namespace
+
+int RunInspect(int argc, char** argv) {
+  std::string folder;
+  bool as_json = false;
+  CLI::App app("Say in words what is in a model folder.", "invar inspect");
+  app.add_option("path", folder, "model folder")->required();
+  app.add_flag("--json", as_json, "one JSON object");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  const auto fail = [](const Status& status) {
+    std::fprintf(stderr, "invar inspect: %s\n", status.message().c_str());
+    return kExitFailure;
+  };
+  std::string text;
+  const StatusOr<models::StackPlan> plan = models::ReadStackPlan(folder, text);
+  if (!plan.ok()) return fail(plan.status());
+  const StatusOr<Weights> weights = ReadWeights(folder);
+  if (!weights.ok()) return fail(weights.status());
+  const StatusOr<models::GenerationDefaults> defaults = models::LoadGenerationDefaults(folder);
+  if (!defaults.ok()) return fail(defaults.status());
+  const nlohmann::ordered_json json = Describe(*plan, *weights, *defaults);
+  if (as_json) {
+    std::printf("%s\n", json.dump().c_str());
+  } else {
+    PrintWords(folder, *plan, json);
+  }
+  return kExitOk;
+}
+
+}  // namespace invar::tools

@@ -1,0 +1,83 @@
+// See local_model.h.
+#include "tools/invar/local_model.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/invar/progress_bar.h"
+
+namespace invar::tools {
+
+int AvailableThreads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(CPU_COUNT(&set), 1);
+}
+
+void LocalModel::Free::operator()(std::byte* data) const { std::free(data); }
+
+StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
+  if (options.activations != "bf16" && options.activations != "fp32") {
+    return InvalidArgument(fmt::format("activations: wanted bf16 or fp32, found \"{}\"", options.activations),
+                           "activations");
+  }
+  LocalModel local;
+  local.pool_ = std::make_unique<WorkerPool>(options.threads > 0 ? options.threads : AvailableThreads());
+  const kernels::DType activations = options.activations == "fp32" ? kernels::DType::kF32 : kernels::DType::kBf16;
+  auto backend =
+      kernels::MakeBackend({.name = options.backend, .isa = options.isa, .activations = activations}, *local.pool_);
+  if (!backend.ok()) return backend.status();
+  local.backend_ = *std::move(backend);
+  ProgressBar bar("packing weights");
+  models::ModelOptions model_options;
+  model_options.folder = options.folder;
+  model_options.max_batch_tokens = options.max_batch_tokens;
+  model_options.max_logits_rows = options.max_logits_rows;
+  model_options.progress = [&bar](const int64_t done, const int64_t total) { bar.Show(done, total); };
+  auto model = models::MakeModel(model_options, *local.backend_);
+  if (!model.ok()) return model.status();
+  local.model_ = *std::move(model);
+  return local;
+}
+
+StatusOr<std::unique_ptr<std::byte, LocalModel::Free>> LocalModel::Zeroed(const int64_t bytes) {
+  constexpr int64_t kAlignment = 64;
+  const int64_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(rounded)));
+  if (data == nullptr)
+    return ResourceExhausted(fmt::format("wanted {} bytes of memory for sequences, found too little", rounded));
+  std::memset(data, 0, static_cast<size_t>(rounded));
+  return std::unique_ptr<std::byte, Free>(data);
+}
+
+Status LocalModel::Allocate(const int32_t sequences, const int32_t tokens_max) {
+  const models::ModelSpec& spec = model_->spec();
+  const int32_t pages_each = (tokens_max + kernels::kPageTokens - 1) / kernels::kPageTokens;
+  auto pages = Zeroed(int64_t{sequences} * pages_each * spec.page_bytes);
+  if (!pages.ok()) return pages.status();
+  pages_ = *std::move(pages);
+  auto states = Zeroed(int64_t{sequences} * spec.state_bytes);
+  if (!states.ok()) return states.status();
+  states_ = *std::move(states);
+  page_ids_.assign(static_cast<size_t>(sequences), {});
+  for (int32_t s = 0; s < sequences; ++s) {
+    for (int32_t p = 0; p < pages_each; ++p) page_ids_[static_cast<size_t>(s)].emplace_back(s * pages_each + p);
+  }
+  return OkStatus();
+}
+
+models::ForwardSpan LocalModel::Span(const int32_t sequence, const std::span<const TokenId> tokens, const int32_t first,
+                                     const int32_t logits_rows) const {
+  return {.tokens = tokens,
+          .first = Position(first),
+          .pages = page_ids_[static_cast<size_t>(sequence)],
+          .state = SlotId(sequence),
+          .logits_rows = logits_rows};
+}
+
+}  // namespace invar::tools
