@@ -37,9 +37,9 @@ build() {
   fi
   echo "run.sh: building (the first time takes minutes)" >&2
   if [ -t 2 ]; then
-    cmake --build --preset release -j2 --target invard invar >&2 || fail "the build failed"
+    cmake --build --preset release -j"${INVAR_JOBS:-2}" --target invard invar >&2 || fail "the build failed"
   else
-    cmake --build --preset release -j2 --target invard invar >"$log" 2>&1 || { tail -n 40 "$log" >&2; fail "the build failed, see $log"; }
+    cmake --build --preset release -j"${INVAR_JOBS:-2}" --target invard invar >"$log" 2>&1 || { tail -n 40 "$log" >&2; fail "the build failed, see $log"; }
   fi
 }
 

@@ -20,12 +20,12 @@ mkdir -p build
 echo "test.sh: configuring ($preset)"
 cmake --preset "$preset" -DINVAR_TESTS=ON >build/configure.log 2>&1 || { tail -n 40 build/configure.log; fail "cmake failed"; }
 echo "test.sh: building"
-cmake --build --preset "$preset" -j2 >build/build.log 2>&1 || { grep -E -A12 'FAILED|error' build/build.log | head -n 60; fail "the build failed, see build/build.log"; }
+cmake --build --preset "$preset" -j"${INVAR_JOBS:-2}" >build/build.log 2>&1 || { grep -E -A12 'FAILED|error' build/build.log | head -n 60; fail "the build failed, see build/build.log"; }
 echo "test.sh: testing"
 status=0
 junit=$root/build/$preset/tests.xml
 rm -f "$junit"
-ctest --test-dir "build/$preset" -j2 --output-on-failure --no-tests=error --output-junit "$junit" "$@" || status=$?
+ctest --test-dir "build/$preset" -j"${INVAR_JOBS:-2}" --output-on-failure --no-tests=error --output-junit "$junit" "$@" || status=$?
 [ -f "$junit" ] || fail "ctest ran no test"
 tests=$(sed -n 's/.*tests="\([0-9]*\)".*/\1/p' "$junit" | head -n 1)
 failures=$(sed -n 's/.*failures="\([0-9]*\)".*/\1/p' "$junit" | head -n 1)
