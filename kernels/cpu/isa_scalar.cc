@@ -29,4 +29,6 @@ constexpr KernelTable kTable = MakeTable("scalar");
 
 const KernelTable& ScalarTable() { return isa_scalar::kTable; }
 
+void ExactFma16(const float* a, const float* b, const float* c, float* out) { isa_scalar::FmaExact(a, b, c, out); }
+
 }  // namespace invar::kernels::cpu

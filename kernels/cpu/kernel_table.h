@@ -150,12 +150,17 @@ struct KernelTable {
   void (*delta_columns)(const DeltaColumns&);
   // Peak of the product's own inner operation: runs `steps` of it on registers. Returns flops done.
   double (*peak)(int64_t steps, float* sink);
+  // Reads n floats (a multiple of 256) in order and returns their sum: a probe of bandwidth.
+  float (*read)(const float* x, int64_t n);
 };
 
 // Each file's table. Calling its functions needs a machine that runs them (isa.h chooses).
 const KernelTable& ScalarTable();
 const KernelTable& Avx2Table();
 const KernelTable& Avx512Bf16Table();
+
+// The scalar build's fma without the instruction, 16 lanes: tests compare it with the instruction.
+void ExactFma16(const float* a, const float* b, const float* c, float* out);
 
 // Largest kernel width of CausalConv.
 inline constexpr int kMaxConvKernel = 8;

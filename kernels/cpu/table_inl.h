@@ -50,6 +50,18 @@ static double Peak(const int64_t steps, float* sink) {
   return static_cast<double>((steps + 255) / 256 * 256) * R * G * 16 * 4;
 }
 
+static float Read(const float* x, const int64_t n) {
+  v16 sums[4] = {Zero(), Zero(), Zero(), Zero()};
+  for (int64_t i = 0; i < n; i += 64) {
+    PrefetchNear(x + i + 1024);
+    PrefetchNear(x + i + 1040);
+    PrefetchNear(x + i + 1056);
+    PrefetchNear(x + i + 1072);
+    for (int j = 0; j < 4; ++j) sums[j] = Add(sums[j], Load(x + i + j * 16));
+  }
+  return SumLanes(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
+}
+
 static constexpr KernelTable MakeTable(const char* name) {
   return {.name = name,
           .expands = kExpands,
@@ -70,5 +82,6 @@ static constexpr KernelTable MakeTable(const char* name) {
           .delta_prepare = DeltaPrepareHead,
           .delta_gates = DeltaGates,
           .delta_columns = Delta,
-          .peak = Peak};
+          .peak = Peak,
+          .read = Read};
 }

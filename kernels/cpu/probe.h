@@ -1,0 +1,37 @@
+// What this machine can do at most, measured: reading memory, and the product's own inner operation on registers.
+// Performance is stated as a share of these, measured in the same run (a shared host's bandwidth moves within minutes).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace invar::kernels::cpu {
+
+// Threads: one; nothing else should compute meanwhile. Threads of a probe are pinned to one core each where allowed.
+class Probe {
+ public:
+  // `isa` as in BackendOptions; empty: the best. Takes a buffer of 512 MiB.
+  Probe(int threads, const char* isa = "");
+
+  // Runs both once and keeps the best seen: call it between the runs it is compared with.
+  void Measure();
+  void MeasureRead();  // 2 GiB
+  void MeasurePeak();
+
+  double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.
+  double bf16_gflops() const { return bf16_gflops_; }  // Best so far.
+  // Vector instructions a second, times lanes: what bounds the recurrence.
+  double lane_gops() const { return bf16_gflops_ / (table_->expands ? 2.0 : 4.0); }
+
+ private:
+  const int threads_;
+  const KernelTable* table_;
+  std::vector<float> buffer_;
+  double read_gbps_ = 0.0;
+  double bf16_gflops_ = 0.0;
+};
+
+}  // namespace invar::kernels::cpu
