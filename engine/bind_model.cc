@@ -21,14 +21,15 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
   const int64_t for_pages = options.kv_budget_bytes - slots * spec.state_bytes;
   const int64_t useful = int64_t{options.max_running} * ShapeOf(spec).PagesFor(spec.max_sequence_tokens);
   const int64_t pages = spec.page_bytes == 0 ? useful : std::min(for_pages / spec.page_bytes, useful);
-  if (for_pages < 0 || pages < 1) {
+  if (for_pages < 0 || pages < 1 || options.max_pages < 1) {
     return ResourceExhausted("the KV budget of " + std::to_string(options.kv_budget_bytes) +
                              " bytes holds no sequence: one needs at least " +
                              std::to_string(spec.state_bytes + spec.page_bytes) +
                              " bytes (recurrent state and one page); raise engine.kv_budget");
   }
-  return MemoryPlan{static_cast<int32_t>(std::min<int64_t>(pages, INT32_MAX / kernels::kPageTokens)),
-                    static_cast<int32_t>(slots)};
+  return MemoryPlan{
+      static_cast<int32_t>(std::min<int64_t>({pages, options.max_pages, INT32_MAX / kernels::kPageTokens})),
+      static_cast<int32_t>(slots)};
 }
 
 }  // namespace invar::engine

@@ -17,7 +17,8 @@ struct MemoryPlan {
 };
 
 // At most half of the budget goes to state slots (one a running sequence), the rest to pages, but never more of either
-// than max_running sequences of full length can use. Errors: RESOURCE_EXHAUSTED where not one slot and one page fit.
+// than max_running sequences of full length can use, nor than max_pages. Errors: RESOURCE_EXHAUSTED where not one slot
+// and one page fit.
 StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptions& options);
 
 }  // namespace invar::engine

@@ -220,8 +220,10 @@ int32_t Engine::Impl::TenantIndex(const std::string& tenant) {
 
 void Engine::Impl::MoveMemory(const Step& step) {
   for (const SequenceId id : step.preempt) {
-    Find(id).Preempt();
+    Sequence& sequence = Find(id);
+    stats.preemptions_in_prefill += sequence.state() == SequenceState::kPrefill ? 1 : 0;
     ++stats.preemptions;
+    sequence.Preempt();
   }
   for (const SequenceId id : step.admit) {
     Sequence& sequence = Find(id);

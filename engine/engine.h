@@ -25,7 +25,8 @@ struct EngineOptions {
   int32_t max_running = 64;        // Sequences that hold memory at once.
   int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
   int64_t kv_budget_bytes = int64_t{1} << 30;
-  int32_t prefill_chunk_tokens = 512;                         // Most prompt tokens of one sequence in one step.
+  int32_t max_pages = INT32_MAX;       // Pages of KV, if the budget holds more: for tests that want memory to run out.
+  int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
   TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
   bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
   bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.

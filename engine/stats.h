@@ -15,6 +15,7 @@ struct EngineStats {
   int64_t prefill_tokens = 0;  // Prompt rows really run, again after preemption included.
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t preemptions_in_prefill = 0;  // Of these, while known tokens were still being run.
   int64_t steps = 0;
   int64_t last_step_tokens = 0;
   int64_t pages_total = 0, pages_used = 0;

@@ -1,0 +1,143 @@
+// From logits to a token: penalties, bias and masks; each a rule that users can read in the API.
+#include "engine/sample/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "engine/sample/logprobs.h"
+
+namespace invar::engine {
+namespace {
+
+struct Fixture {
+  std::vector<float> logits = {1.0F, 3.0F, 2.0F, -1.0F};
+  SamplingParams sampling{.temperature = 0.0F, .logit_bias = {}, .allowed_token_ids = {}};
+  StoppingParams stopping{.max_tokens = 10, .stop = {}, .stop_token_ids = {}};
+  TokenCounts counts;
+  int32_t output_tokens = 0;
+  int32_t usable_ids = 4;
+  Position position{5};
+
+  std::optional<TokenId> Sample() const {
+    std::vector<float> scratch;
+    return SampleToken({.logits = logits,
+                        .sampling = sampling,
+                        .stopping = stopping,
+                        .counts = counts,
+                        .output_tokens = output_tokens,
+                        .position = position,
+                        .usable_ids = usable_ids},
+                       scratch);
+  }
+};
+
+TEST(Sampler, GreedyTakesTheLargest) { EXPECT_EQ(Fixture().Sample(), TokenId(1)); }
+
+TEST(Sampler, TinyTemperaturesAreGreedy) {
+  Fixture f;
+  for (const float temperature : {1e-38F, 1e-6F, -0.0F}) {
+    f.sampling.temperature = temperature;
+    EXPECT_EQ(f.Sample(), TokenId(1));
+  }
+}
+
+TEST(Sampler, PaddingRowsAreNeverSampled) {
+  Fixture f;
+  f.usable_ids = 1;
+  EXPECT_EQ(f.Sample(), TokenId(0));
+}
+
+TEST(Sampler, BiasMovesTheChoice) {
+  Fixture f;
+  f.sampling.logit_bias[3] = 5.0F;
+  EXPECT_EQ(f.Sample(), TokenId(3));
+}
+
+TEST(Sampler, OnlyAllowedIdsAreSampled) {
+  Fixture f;
+  f.sampling.allowed_token_ids = {TokenId(3), TokenId(0), TokenId(3)};
+  EXPECT_EQ(f.Sample(), TokenId(0));
+}
+
+TEST(Sampler, StopIdsWaitForMinTokens) {
+  Fixture f;
+  f.stopping.stop_token_ids = {TokenId(1)};
+  f.stopping.min_tokens = 2;
+  f.output_tokens = 1;
+  EXPECT_EQ(f.Sample(), TokenId(2));
+  f.output_tokens = 2;
+  EXPECT_EQ(f.Sample(), TokenId(1));
+}
+
+TEST(Sampler, ARowThatIsNotFiniteGivesNoToken) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
+    Fixture f;
+    f.logits[2] = bad;
+    EXPECT_FALSE(f.Sample().has_value());
+    f.usable_ids = 2;  // In a padding row nobody looks.
+    EXPECT_TRUE(f.Sample().has_value());
+  }
+}
+
+TEST(Sampler, NoiseDependsOnSeedPositionAndOutputIndexAlone) {
+  Fixture f;
+  f.logits.assign(64, 0.0F);
+  f.usable_ids = 64;
+  f.sampling.temperature = 1.0F;
+  const auto sample = [&](const uint64_t seed, const int32_t position, const uint32_t output_index) {
+    f.sampling.seed = seed;
+    f.sampling.output_index = output_index;
+    f.position = Position(position);
+    return f.Sample()->value();
+  };
+  EXPECT_EQ(sample(1, 5, 0), sample(1, 5, 0));
+  std::set<int32_t> by_seed, by_position, by_index;
+  for (int i = 0; i < 20; ++i) {
+    by_seed.insert(sample(i, 5, 0));
+    by_position.insert(sample(1, i, 0));
+    by_index.insert(sample(1, 5, i));
+  }
+  for (const auto& seen : {by_seed, by_position, by_index}) EXPECT_GT(seen.size(), 8U);
+}
+
+TEST(Penalties, RepetitionDividesPositiveAndMultipliesNegativeOnceAToken) {
+  TokenCounts counts;
+  counts.AddPrompt(TokenId(0));
+  counts.AddOutput(TokenId(1));
+  counts.AddOutput(TokenId(1));
+  std::vector<float> logits = {4.0F, -4.0F, 4.0F};
+  ApplyPenalties({.repetition_penalty = 2.0F, .logit_bias = {}, .allowed_token_ids = {}}, counts, logits);
+  EXPECT_EQ(logits, (std::vector<float>{2.0F, -8.0F, 4.0F}));
+}
+
+TEST(Penalties, PresenceAndFrequencySeeTheOutputOnly) {
+  TokenCounts counts;
+  counts.AddPrompt(TokenId(0));
+  for (int i = 0; i < 3; ++i) counts.AddOutput(TokenId(1));
+  std::vector<float> logits = {4.0F, 4.0F, 4.0F};
+  ApplyPenalties({.presence_penalty = 1.0F, .frequency_penalty = 0.5F, .logit_bias = {}, .allowed_token_ids = {}},
+                 counts, logits);
+  EXPECT_EQ(logits, (std::vector<float>{4.0F, 1.5F, 4.0F}));
+}
+
+TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
+  const std::vector<float> logits = {0.0F, std::log(2.0F), 0.0F};
+  const TokenLogprob logprob = MakeLogprob(logits, TokenId(0), 2).value();
+  EXPECT_EQ(logprob.logit, 0.0F);
+  EXPECT_NEAR(logprob.logprob, std::log(0.25), 1e-6);
+  ASSERT_EQ(logprob.top.size(), 2U);
+  EXPECT_EQ(logprob.top[0].token, TokenId(1));
+  EXPECT_EQ(logprob.top[1].token, TokenId(0));  // Ties go to the smallest id.
+}
+
+TEST(Logprobs, AreMissingWhereTheRowIsNotFinite) {
+  const std::vector<float> logits = {0.0F, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_FALSE(MakeLogprob(logits, TokenId(1), 0).has_value());
+}
+
+}  // namespace
+}  // namespace invar::engine
