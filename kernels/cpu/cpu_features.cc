@@ -1,3 +1,5 @@
+// Asks the processor and the system through the compiler. Own file, compiled without vector flags: it runs before
+// anything is chosen.
 #include "kernels/cpu/cpu_features.h"
 
 namespace invar::kernels::cpu {

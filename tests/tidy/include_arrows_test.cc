@@ -81,6 +81,8 @@ TEST(DeadFiles, AreSeen) {
   EXPECT_TRUE(CheckIsBuilt({"engine/ground.cc", ""}, lists).empty());
   EXPECT_TRUE(CheckIsBuilt({"engine/sample/sampler.cc", ""}, lists).empty());
   EXPECT_EQ(CheckIsBuilt({"models/ground.cc", ""}, lists).size(), 1u);
+  const std::vector<SourceFile> elsewhere = {{"tests/law/CMakeLists.txt", "SOURCES ../support/tiny_model.cc"}};
+  EXPECT_TRUE(CheckIsBuilt({"tests/support/tiny_model.cc", ""}, elsewhere).empty());
 }
 
 }  // namespace

@@ -65,6 +65,16 @@ bool IsOurs(const Include& include) {
   return include.quoted && std::find(kFolders.begin(), kFolders.end(), TopFolder(include.path)) != kFolders.end();
 }
 
+// Whole words: `round.cc` in a list must not vouch for `ground.cc`.
+bool HasWord(const std::string& text, const std::string& word) {
+  const auto is_name = [](const char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !is_name(text[at - 1])) && (end == text.size() || !is_name(text[end]))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool IsCpp(const std::string_view path) {
@@ -149,20 +159,17 @@ Offences CheckNoMachinePaths(const SourceFile& file) {
 
 Offences CheckIsBuilt(const SourceFile& file, const std::vector<SourceFile>& lists) {
   if (!file.path.ends_with(".cc") && !file.path.ends_with(".cu")) return {};
+  // From another folder a list names it with its own folder before it: `support/tiny_model.cc`.
+  const size_t slash = file.path.rfind('/');
+  const size_t parent = slash == std::string::npos ? std::string::npos : file.path.rfind('/', slash - 1);
+  const std::string with_folder = file.path.substr(parent == std::string::npos ? 0 : parent + 1);
   for (const SourceFile& list : lists) {
     const std::string folder = list.path.substr(0, list.path.size() - std::string_view("CMakeLists.txt").size());
+    if (HasWord(list.text, with_folder)) return {};
     if (!file.path.starts_with(folder)) continue;
     const std::string listed = file.path.substr(folder.size());
-    const std::string stem = listed.substr(0, listed.rfind('.'));
-    // Whole words: `round.cc` in a list must not vouch for `ground.cc`. A list may loop over stems.
-    for (const std::string& name : {listed, stem}) {
-      for (size_t at = list.text.find(name); at != std::string::npos; at = list.text.find(name, at + 1)) {
-        const auto is_name = [](const char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-        const bool begins = at == 0 || !is_name(list.text[at - 1]);
-        const size_t end = at + name.size();
-        if (begins && (end == list.text.size() || !is_name(list.text[end]))) return {};
-      }
-    }
+    // A list may loop over stems.
+    if (HasWord(list.text, listed) || HasWord(list.text, listed.substr(0, listed.rfind('.')))) return {};
   }
   return {fmt::format("{}:1: no CMakeLists.txt names this file", file.path)};
 }
