@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,28 +91,43 @@ StatusOr<std::string> ReadFile(const std::string& path, const int64_t bytes_max)
   return text;
 }
 
-AtomicFile::AtomicFile(const int fd, std::string path, std::string temporary_path)
-    : fd_(fd), path_(std::move(path)), temporary_path_(std::move(temporary_path)) {}
+AtomicFile::AtomicFile(const int fd, std::string path, std::string partial_path)
+    : fd_(fd), path_(std::move(path)), partial_path_(std::move(partial_path)) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
-      temporary_path_(std::move(other.temporary_path_)),
+      partial_path_(std::move(other.partial_path_)),
       map_(std::exchange(other.map_, nullptr)),
       map_bytes_(std::exchange(other.map_bytes_, 0)) {}
 
 AtomicFile::~AtomicFile() {
   if (map_ != nullptr) munmap(map_, map_bytes_);
   if (fd_ < 0) return;
+  unlink(partial_path_.c_str());  // Before the lock goes with the descriptor.
   close(fd_);
-  unlink(temporary_path_.c_str());
 }
 
 StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
-  std::string temporary = path + ".XXXXXX";
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return FromErrno(temporary, "create");
-  return AtomicFile(fd, path, std::move(temporary));
+  const std::string partial = path + ".partial";
+  for (;;) {
+    const int fd = open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return FromErrno(partial, "create");
+    // Whoever held the lock may have renamed or removed what was opened: then it is no longer the partial file.
+    struct stat opened {
+    }, named{};
+    const bool locked = flock(fd, LOCK_EX) == 0;
+    if (locked && fstat(fd, &opened) == 0 && stat(partial.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+        opened.st_dev == named.st_dev) {
+      AtomicFile file(fd, path, partial);
+      if (ftruncate(fd, 0) != 0) return FromErrno(partial, "truncate");
+      return file;
+    }
+    const int error = errno;
+    close(fd);
+    errno = error;
+    if (!locked && error != EINTR) return FromErrno(partial, "lock");
+  }
 }
 
 StatusOr<std::span<std::byte>> AtomicFile::MapForWriting(const int64_t bytes) {
@@ -119,10 +135,10 @@ StatusOr<std::span<std::byte>> AtomicFile::MapForWriting(const int64_t bytes) {
   // posix_fallocate, so that a full disk is an error here and not a SIGBUS in the middle of packing.
   if (const int error = posix_fallocate(fd_, 0, bytes); error != 0) {
     errno = error;
-    return FromErrno(temporary_path_, "allocate");
+    return FromErrno(partial_path_, "allocate");
   }
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (data == MAP_FAILED) return FromErrno(temporary_path_, "map");
+  if (data == MAP_FAILED) return FromErrno(partial_path_, "map");
   map_ = static_cast<std::byte*>(data);
   map_bytes_ = static_cast<size_t>(bytes);
   return std::span<std::byte>(map_, map_bytes_);
@@ -132,18 +148,16 @@ Status AtomicFile::Append(const std::string_view data) {
   size_t done = 0;
   while (done < data.size()) {
     const ssize_t put = write(fd_, data.data() + done, data.size() - done);
-    if (put < 0) return FromErrno(temporary_path_, "write");
+    if (put < 0) return FromErrno(partial_path_, "write");
     done += static_cast<size_t>(put);
   }
   return OkStatus();
 }
 
 Status AtomicFile::Commit() {
-  if (map_ != nullptr && msync(map_, map_bytes_, MS_SYNC) != 0) return FromErrno(temporary_path_, "sync");
-  if (fsync(fd_) != 0) return FromErrno(temporary_path_, "sync");
-  // mkostemp makes files for the owner alone; a packed file may be shared by daemons of one group of users.
-  if (fchmod(fd_, 0644) != 0) return FromErrno(temporary_path_, "chmod");
-  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return FromErrno(path_, "rename");
+  if (map_ != nullptr && msync(map_, map_bytes_, MS_SYNC) != 0) return FromErrno(partial_path_, "sync");
+  if (fsync(fd_) != 0) return FromErrno(partial_path_, "sync");
+  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return FromErrno(path_, "rename");
   close(std::exchange(fd_, -1));
   return OkStatus();
 }

@@ -31,8 +31,9 @@ class FileMap {
 // Errors: NOT_FOUND, RESOURCE_EXHAUSTED above `bytes_max`, UNAVAILABLE; each names the path.
 StatusOr<std::string> ReadFile(const std::string& path, int64_t bytes_max);
 
-// Writes to a new name beside `path`; Commit syncs and renames over `path`, so that readers see the old or the new
-// file, never a part. Destroyed without Commit: the new file is removed. Threads: one.
+// Writes `path`.partial; Commit syncs it and renames it over `path`, so that readers see the old or the new file, never
+// a part. Destroyed without Commit: removed. The one partial name means that what a killed process left is written over
+// by the next, not added to; a lock on it keeps two writers apart (the second waits). Threads: one.
 class AtomicFile {
  public:
   static StatusOr<AtomicFile> Create(const std::string& path);
@@ -46,11 +47,11 @@ class AtomicFile {
   Status Commit();
 
  private:
-  AtomicFile(int fd, std::string path, std::string temporary_path);
+  AtomicFile(int fd, std::string path, std::string partial_path);
 
   int fd_ = -1;
   std::string path_;
-  std::string temporary_path_;
+  std::string partial_path_;
   std::byte* map_ = nullptr;
   size_t map_bytes_ = 0;
 };

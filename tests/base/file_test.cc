@@ -2,8 +2,10 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -72,6 +74,28 @@ TEST_F(FileTest, AnAtomicFileCanBeWrittenThroughMemory) {
   std::memcpy(bytes.data(), "abc", 3);
   ASSERT_TRUE(file.Commit().ok());
   EXPECT_EQ(ReadFile(Path("a"), 3).value(), "abc");
+}
+
+// A daemon that is killed while it packs, again and again, must not fill the disk.
+TEST_F(FileTest, WhatAKilledWriterLeftIsWrittenOver) {
+  for (int kill = 0; kill < 3; ++kill) {
+    const pid_t child = fork();
+    if (child == 0) {
+      AtomicFile file = AtomicFile::Create(Path("a")).value();
+      (void)file.MapForWriting(1 << 20);
+      raise(SIGKILL);
+    }
+    int state = 0;
+    ASSERT_EQ(waitpid(child, &state, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(state));
+    const std::filesystem::directory_iterator files(folder_);
+    EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "after kill " << kill;
+  }
+  AtomicFile file = AtomicFile::Create(Path("a")).value();
+  ASSERT_TRUE(file.Append("whole").ok());
+  ASSERT_TRUE(file.Commit().ok());
+  EXPECT_EQ(ReadFile(Path("a"), 100).value(), "whole");
+  EXPECT_FALSE(std::filesystem::exists(Path("a.partial")));
 }
 
 }  // namespace
