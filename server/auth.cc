@@ -38,7 +38,10 @@ class Gate final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       denied_ = !authenticator_.Authenticate(*info_.server_context(), info_.method()).ok();
     }
-    if (denied_) Empty(*methods);
+    if (denied_) {
+      SpoilHealthRequest(*methods);
+      Empty(*methods);
+    }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
         info_.server_context()->IsCancelled()) {
       on_cancel_(info_.server_context()->peer());
@@ -47,9 +50,22 @@ class Gate final : public grpc::experimental::Interceptor {
   }
 
  private:
+  // Health's Watch would stay open for ever and never send a status. Its handler, which takes raw bytes, ends a call
+  // whose request it cannot parse.
+  void SpoilHealthRequest(InterceptorBatchMethods& methods) {
+    const bool is_health = std::string_view(info_.method()).starts_with("/grpc.health.v1.Health/");
+    if (!is_health || !methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return;
+    if (void* request = methods.GetRecvMessage()) {
+      grpc::Slice no_message("\xff");
+      *static_cast<grpc::ByteBuffer*>(request) = grpc::ByteBuffer(&no_message, 1);
+    }
+  }
+
   static void Empty(InterceptorBatchMethods& methods) {
     if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
-      if (grpc::ByteBuffer* message = methods.GetSerializedSendMessage()) message->Clear();
+      // An empty message instead of none: gRPC counts on a write being a write.
+      grpc::Slice nothing;
+      if (grpc::ByteBuffer* message = methods.GetSerializedSendMessage()) *message = grpc::ByteBuffer(&nothing, 1);
     }
     if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       methods.ModifySendStatus(ToGrpcStatus(TokenRequired()));

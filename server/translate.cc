@@ -102,8 +102,7 @@ Status CheckMessage(const v1::ChatMessage& message, const std::string& field) {
   if (message.role().empty()) return InvalidArgument(fmt::format("{}.role: is required", field), field + ".role");
   if (Status s = CheckBytes(field + ".role", message.role().size(), kRoleBytesMax); !s.ok()) return s;
   if (!message.content().empty() && message.content_parts_size() > 0) {
-    return InvalidArgument(fmt::format("{}: content and content_parts exclude each other", field),
-                           field + ".content_parts");
+    return InvalidArgument(fmt::format("{}.content_parts: excludes content", field), field + ".content_parts");
   }
   return OkStatus();
 }
@@ -154,8 +153,11 @@ StatusOr<std::vector<models::PromptPiece>> RenderChat(const v1::Chat& chat, cons
   request.add_generation_prompt = add_generation_prompt && !chat.continue_final_message();
   request.continue_final_message = chat.continue_final_message();
   StatusOr<std::vector<models::PromptPiece>> pieces = context.chat_template->Render(request);
-  if (!pieces.ok() && pieces.status().field().empty()) {
-    return Status(pieces.status().code(), fmt::format("chat: {}", pieces.status().message()), "chat");
+  if (!pieces.ok()) {
+    // The template knows its own fields only; the caller knows them below `chat`.
+    const Status& inner = pieces.status();
+    if (inner.field().empty()) return Status(inner.code(), fmt::format("chat: {}", inner.message()), "chat");
+    return Status(inner.code(), fmt::format("chat.{}", inner.message()), "chat." + inner.field());
   }
   return pieces;
 }

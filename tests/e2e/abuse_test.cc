@@ -127,7 +127,7 @@ TEST(Abuse, ConnectionsBeyondTheCapAreClosedAndTheRestGoesOn) {
   }
   for (int i = 0; i < 50; ++i) {
     RawConnection surplus(address);
-    if (surplus.connected()) EXPECT_TRUE(surplus.ClosedWithin(std::chrono::seconds(5)));
+    EXPECT_TRUE(!surplus.connected() || surplus.ClosedWithin(std::chrono::seconds(5)));
   }
   EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok()) << "the one that was there first";
   EXPECT_GT(MetricSum(daemon.daemon().MetricsText(), "invar_connections_refused_total", "per_address"), 0);

@@ -208,13 +208,13 @@ TEST(Process, LeavesWithinASecondOfASecondSignal) {
 TEST(Process, SurvivesTermSignalsAtAnyMomentOfStarting) {
   for (int i = 0; i < 15; ++i) {
     ChildProcess process(INVARD_PATH, Arguments());
-    if (i % 3 == 1) EXPECT_EQ(process.Wait(std::chrono::milliseconds(i * 2)), -1);
+    if (i % 3 == 1) process.Wait(std::chrono::milliseconds(i * 2));
     if (i % 3 == 2) process.ReadLine();
     process.Signal(SIGTERM);
     const int code = process.Wait(std::chrono::seconds(5));
     // Before the handler stands the signal ends the process as it ends any.
     EXPECT_TRUE(code == 0 || code == 1000 + SIGTERM) << code;
-    if (i % 3 == 2) EXPECT_EQ(code, 0);
+    EXPECT_TRUE(i % 3 != 2 || code == 0) << code;
   }
 }
 
