@@ -22,14 +22,15 @@ std::string FallbackName(const int byte) {
 }
 
 // "a b" (old files) or ["a", "b"].
-std::optional<std::pair<std::string, std::string>> SplitMerge(const nlohmann::json& entry) {
+std::optional<std::pair<std::string_view, std::string_view>> SplitMerge(const nlohmann::json& entry) {
   if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
-    return std::make_pair(entry[0].get<std::string>(), entry[1].get<std::string>());
+    return std::make_pair<std::string_view, std::string_view>(entry[0].get_ref<const std::string&>(),
+                                                              entry[1].get_ref<const std::string&>());
   }
   if (!entry.is_string()) return std::nullopt;
-  const std::string& text = entry.get_ref<const std::string&>();
+  const std::string_view text = entry.get_ref<const std::string&>();
   const size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return std::nullopt;
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
   return std::make_pair(text.substr(0, space), text.substr(space + 1));
 }
 
@@ -63,21 +64,21 @@ Status Bpe::LoadVocabulary(const nlohmann::json& section, const std::string& fil
     return UnsupportedField(file, "model.vocab", "an object of token: id",
                             vocabulary.is_object() ? vocabulary : nullptr);
   }
-  std::unordered_map<int32_t, std::string> names;
+  std::vector<const std::string*> names;  // By id.
   vocabulary_.reserve(vocabulary.size());
-  names.reserve(vocabulary.size());
-  for (const auto& [token, id] : vocabulary.items()) {
+  for (const auto& [token, id] : vocabulary.get_ref<const nlohmann::json::object_t&>()) {
     if (!id.is_number_integer() || id < 0 || id >= kMaxVocabulary) {
       return UnsupportedField(file, "model.vocab[\"" + token + "\"]",
                               "an id from 0 to " + std::to_string(kMaxVocabulary - 1), id);
     }
     const int32_t value = id.get<int32_t>();
-    const auto [it, inserted] = names.emplace(value, token);
-    if (!inserted) {
+    if (value >= static_cast<int32_t>(names.size())) names.resize(value + 1, nullptr);
+    if (names[value] != nullptr) {
       return InvalidArgument(
-          file + ": model.vocab: \"" + it->second + "\" and \"" + token + "\" share id " + std::to_string(value),
+          file + ": model.vocab: \"" + *names[value] + "\" and \"" + token + "\" share id " + std::to_string(value),
           "model.vocab");
     }
+    names[value] = &token;
     vocabulary_.emplace(token, value);
   }
   std::fill(std::begin(byte_symbols_), std::end(byte_symbols_), -1);
@@ -125,14 +126,16 @@ Status Bpe::LoadMerges(const nlohmann::json& section, const std::string& file) {
   const nlohmann::json& merges = Member(section, "merges");
   if (!merges.is_array()) return UnsupportedField(file, "model.merges", "an array", merges);
   merges_.reserve(merges.size());
+  std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string key = "model.merges[" + std::to_string(rank) + "]";
+    const auto key = [rank] { return "model.merges[" + std::to_string(rank) + "]"; };
     const auto pair = SplitMerge(merges[rank]);
-    if (!pair) return UnsupportedField(file, key, "\"a b\" or [\"a\", \"b\"]", merges[rank]);
+    if (!pair) return UnsupportedField(file, key(), "\"a b\" or [\"a\", \"b\"]", merges[rank]);
     const auto left = vocabulary_.find(pair->first), right = vocabulary_.find(pair->second);
-    const auto result = vocabulary_.find(pair->first + pair->second);
+    joined.assign(pair->first).append(pair->second);
+    const auto result = vocabulary_.find(joined);
     if (left == vocabulary_.end() || right == vocabulary_.end() || result == vocabulary_.end()) {
-      return UnsupportedField(file, key, "two entries of model.vocab whose concatenation is one too", merges[rank]);
+      return UnsupportedField(file, key(), "two entries of model.vocab whose concatenation is one too", merges[rank]);
     }
     merges_.insert_or_assign(static_cast<uint64_t>(left->second) << 32 | static_cast<uint32_t>(right->second),
                              Merge{static_cast<int32_t>(rank), result->second});

@@ -245,6 +245,10 @@ Value Interpreter::Repeat(const Value& sequence, const int64_t count) {
     Charge(work_left_ + 1);
     return {};
   }
+  if (sequence.is_string() && times * sequence.bytes().size() > kMaxTextBytes) {
+    Fail("a string exceeds " + std::to_string(kMaxTextBytes) + " bytes");
+    return {};
+  }
   if (const OriginText* text = sequence.text()) {
     OriginText out;
     for (int64_t i = 0; i < times; ++i) out.Append(*text);

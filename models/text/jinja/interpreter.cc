@@ -12,7 +12,6 @@ namespace {
 // 4 million nodes, or 256 MiB of strings made: a conversation of 10,000 messages takes about a tenth.
 constexpr int64_t kMaxWork = int64_t{1} << 27;
 constexpr int64_t kNodeWork = 32;
-constexpr size_t kMaxOutputBytes = 16 << 20;  // What the tokenizer takes.
 // Nested statements, expressions and macro calls together; each costs below 2 KiB of stack.
 constexpr int kMaxDepth = 500;
 
@@ -54,7 +53,8 @@ bool Interpreter::Charge(const int64_t work) {
 }
 
 Value Interpreter::MakeText(OriginText text) {
-  if (!ChargeBytes(text.size())) return {};
+  if (text.size() > kMaxTextBytes) Fail("a string exceeds " + std::to_string(kMaxTextBytes) + " bytes");
+  if (failed() || !ChargeBytes(text.size())) return {};
   return Value::Of(std::move(text));
 }
 
@@ -94,7 +94,7 @@ Interpreter::Flow Interpreter::RunBody(const Body& body, Scope& scope, OriginTex
   for (const auto& stmt : body) {
     if (failed() || flow != Flow::kNext) break;
     flow = RunStatement(*stmt, scope, out);
-    if (out.size() > kMaxOutputBytes) Fail("the rendered prompt exceeds " + std::to_string(kMaxOutputBytes) + " bytes");
+    if (out.size() > kMaxTextBytes) Fail("the rendered prompt exceeds " + std::to_string(kMaxTextBytes) + " bytes");
   }
   --depth_;
   return flow;

@@ -17,6 +17,9 @@
 
 namespace invar::models::jinja {
 
+// Longest string and longest prompt: what the tokenizer takes.
+inline constexpr size_t kMaxTextBytes = 16 << 20;
+
 // One rendering. Belongs to one thread.
 class Interpreter {
  public:
