@@ -1,4 +1,4 @@
-// A tile is up to 48 query rows (tokens x heads of one KV head). Where a span is one tile and its context is long, its
+// A tile is up to 60 query rows (tokens x heads of one KV head). Where a span is one tile and its context is long, its
 // superblocks are computed as separate tasks and merged afterwards; else one task walks them all. Both merge the same
 // partials in the same order, so the choice changes no bits.
 #include "kernels/cpu/attention.h"
@@ -11,7 +11,7 @@
 namespace invar::kernels::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 48;
+constexpr int64_t kTileRows = 60;
 
 int64_t ValueStride(const int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 

@@ -17,7 +17,7 @@ enum class Product : uint8_t {
 };
 
 inline constexpr int kPanelColumns = 64;  // Outputs in one packed panel.
-inline constexpr int kBlockRows = 96;     // Rows one call handles at most: 16 tiles of 6.
+inline constexpr int kBlockRows = 90;     // Rows one call handles at most: 15 tiles of 6, 18 of 5.
 
 // out[r, c] (+)= sum_k a[r, k] panel[k, c] (+ bias[c]) for one panel.
 struct PanelProduct {

@@ -22,32 +22,31 @@ static void CopyRow(const void* from, const int64_t n, const bool bf16, void* to
   }
 }
 
-// As many independent accumulators as the product kernel keeps, each taking one pair a step.
+// As many independent accumulators as the product kernel keeps, each taking one pair a step. Inputs come from `sink`, so
+// that nothing can be computed beforehand, and every accumulator goes into it.
 static double Peak(const int64_t steps, float* sink) {
   constexpr int R = kMaxTileRows;
   constexpr int G = kTileGroups[R];
-  alignas(64) typename Bf16Product::W w[G * 32] = {};
-  alignas(64) typename Bf16Product::A a[R] = {};
-  alignas(64) float acc[R * G * 16] = {};
-  for (int64_t i = 0; i < steps; i += 256) {
-    // Stride 0 in k: everything stays in registers or the first-level cache.
-    v16 c[R][G];
-    for (int r = 0; r < R; ++r) {
-      for (int g = 0; g < G; ++g) c[r][g] = Load(acc + (r * G + g) * 16);
-    }
-    auto weights = Bf16Product::LoadW(w);
-    for (int s = 0; s < 256; ++s) {
-      for (int g = 0; g < G; ++g) {
-        for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::First(c[r][g], weights, a[r]);
-        for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::Second(c[r][g], weights, a[r]);
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      for (int g = 0; g < G; ++g) Store(acc + (r * G + g) * 16, c[r][g]);
+  alignas(64) Bf16Product::W w[G * 32];
+  alignas(64) Bf16Product::A a[R] = {};
+  for (Bf16Product::W& value : w) value = static_cast<Bf16Product::W>(*sink);
+  v16 c[R][G];
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) c[r][g] = Set1(*sink);
+  }
+  for (int64_t s = 0; s < steps; ++s) {
+    for (int g = 0; g < G; ++g) {
+      const auto weights = Bf16Product::LoadW(w + g * 32);
+      for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::First(c[r][g], weights, a[r]);
+      for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::Second(c[r][g], weights, a[r]);
     }
   }
-  *sink = acc[0];
-  return static_cast<double>((steps + 255) / 256 * 256) * R * G * 16 * 4;
+  v16 sum = Zero();
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) sum = Add(sum, c[r][g]);
+  }
+  *sink = SumLanes(sum);
+  return static_cast<double>(steps) * R * G * 16 * 4;
 }
 
 static float Read(const float* x, const int64_t n) {
