@@ -6,7 +6,8 @@
 #   ./run.sh --model DIR         another model folder
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)
-export CCACHE_BASEDIR=$root  # The image build compiles the same files in another folder.
+# The image build compiles the same files in another folder and without a locale; its compiler cache should still hit.
+export CCACHE_BASEDIR=$root CCACHE_SLOPPINESS=locale
 bin=$root/build/release/bin
 model=$root/assets/tiny-hybrid
 prompt=
