@@ -168,20 +168,29 @@ void Daemon::BeginDrain() {
   Logger("server")->info("draining: {} calls open", service_.calls_open());
 }
 
-Status Daemon::Alive() const {
+Status Daemon::Alive() {
   const ServedModel* model = published_model_;
   if (model == nullptr) return OkStatus();  // Loading is being alive.
   const engine::EngineStats stats = model->engine->Stats();
-  const TimeNs quiet = clock_.Now() - stats.last_step_ns;
   // Paused requests wait for their readers, not for us.
   const bool has_work = stats.running + stats.waiting > stats.paused;
-  if (has_work && quiet > std::chrono::nanoseconds(config_.health.stall_timeout).count()) {
+  const TimeNs now = clock_.Now();
+  MutexLock lock(watch_mu_);
+  // The age of the last step alone would condemn the first request after a quiet hour: what counts is how long work has
+  // been seen without a step between.
+  if (!has_work || stats.steps != watched_steps_) {
+    watched_steps_ = has_work ? stats.steps : -1;
+    watched_since_ = now;
+    return OkStatus();
+  }
+  const TimeNs quiet = now - watched_since_;
+  if (quiet > std::chrono::nanoseconds(config_.health.stall_timeout).count()) {
     return Unavailable(fmt::format("requests wait and no step has ended for {:.1f} s", ToSeconds(quiet)));
   }
   return OkStatus();
 }
 
-Status Daemon::Ready() const {
+Status Daemon::Ready() {
   if (draining_) return Unavailable("draining");
   if (published_model_ == nullptr) return Unavailable("loading");
   return Alive();

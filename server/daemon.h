@@ -54,8 +54,9 @@ class Daemon {
   Status StartOps();
   void LoadModel(const ModelLoader& loader, const std::function<void(const Status&)>& on_loaded);
   void SetHealth(bool serving);
-  Status Alive() const;
-  Status Ready() const;
+  // Whether the engine makes progress where there is work. Judged between two probes. Threads: any.
+  Status Alive();
+  Status Ready();
 
   // Set at construction.
   const config::Config config_;
@@ -66,6 +67,11 @@ class Daemon {
   std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only.
   std::atomic<ServedModel*> published_model_ = nullptr;
   std::atomic<bool> draining_ = false;
+
+  Mutex watch_mu_;
+  int64_t watched_steps_ GUARDED_BY(watch_mu_) = -1;  // Step count when work was last seen moving; -1: no work.
+  TimeNs watched_since_ GUARDED_BY(watch_mu_) = 0;
+
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   GenerateService service_;
   std::unique_ptr<grpc::Server> server_;
