@@ -117,8 +117,18 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   float* sums = p.values + begin * p.value_stride;
   const int64_t from = seen.first / P::kPerStep;
   const int64_t to = (seen.last + 1) / P::kPerStep;  // Whole steps.
-  Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums,
-                         p.value_stride, true, t.correction + begin, prefetch);
+  bool widened = false;
+  if constexpr (kExpands && P::kPerStep == 2) {
+    widened = rows >= kWidenFrom && to > from;  // Without steps only the correction remains: Rows applies it.
+    if (widened) {
+      RowsWidened<kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, p.value_stride,
+                                 true, t.correction + begin);
+    }
+  }
+  if (!widened) {
+    Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, p.value_stride, true,
+                           t.correction + begin, prefetch);
+  }
   if (P::kPerStep == 1 || (seen.last + 1) % 2 == 0) return;
   // The last position has no partner yet: its pair enters with the partner cleared.
   typename P::W last[kStep];
@@ -146,9 +156,15 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   const int64_t begin_row = token * t.group;
   const int64_t rows = (end - token) * t.group;
   const int64_t steps = t.head_dim / P::kPerStep;
-  Rows<P, kLine, 16 * P::kPerStep>(rows, static_cast<const typename P::A*>(t.q) + begin_row * steps, steps, keys, steps,
-                                   4, t.scores + begin_row * 64, 64, false, nullptr,
-                                   reinterpret_cast<const char*>(values));
+  const auto* queries = static_cast<const typename P::A*>(t.q) + begin_row * steps;
+  float* scores = t.scores + begin_row * 64;
+  if constexpr (kExpands && P::kPerStep == 2) {
+    if (rows >= kWidenFrom) RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr);
+  }
+  if (!kExpands || P::kPerStep == 1 || rows < kWidenFrom) {
+    Rows<P, kLine, 16 * P::kPerStep>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr,
+                                     reinterpret_cast<const char*>(values));
+  }
   bool whole = true;
   for (int64_t i = token; i < end; ++i) {
     const Visible seen = VisiblePlaces(t, t.first_position + i, block);

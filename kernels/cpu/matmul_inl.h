@@ -4,6 +4,11 @@
 // zeros Order: one accumulator an output, k ascending; a bf16 pair (2i, 2i+1) enters as fma(even, even', fma(odd, odd',
 // acc)), which is what vdpbf16ps computes. Blocks of k store and reload the accumulator, which changes nothing.
 
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+
 // f32 activations x bf16 pairs.
 struct WidenProduct {
   struct A {
@@ -12,6 +17,7 @@ struct WidenProduct {
   };
   using W = uint16_t;
   static constexpr int kPerStep = 2;  // k values a step.
+  static constexpr int kMostRows = kMaxWideningRows;
   static inline Pairs LoadW(const uint16_t* w) { return LoadPairs(w); }
   static inline v16 First(const v16 acc, const Pairs& w, const A& a) { return Fma(Set1(a.odd), w.odd, acc); }
   static inline v16 Second(const v16 acc, const Pairs& w, const A& a) { return Fma(Set1(a.even), w.even, acc); }
@@ -22,9 +28,25 @@ struct F32Product {
   using A = float;
   using W = float;
   static constexpr int kPerStep = 1;
+  static constexpr int kMostRows = kMaxTileRows;
   static inline v16 LoadW(const float* w) { return Load(w); }
   static inline v16 First(const v16 acc, const v16&, const A&) { return acc; }
   static inline v16 Second(const v16 acc, const v16& w, const A& a) { return Fma(Set1(a), w, acc); }
+};
+
+// f32 x bf16 pairs already widened: [step][even 16 | odd 16] floats. The same operations as WidenProduct, without the cost
+// of widening in every row tile.
+struct WidenedPair {
+  const float* at;
+};
+struct WidenedProduct {
+  using A = WidenProduct::A;
+  using W = float;
+  static constexpr int kPerStep = 2;
+  static constexpr int kMostRows = kMaxTileRows;
+  static inline WidenedPair LoadW(const float* w) { return {w}; }
+  static inline v16 First(const v16 acc, const WidenedPair& w, const A& a) { return Fma(Set1(a.odd), Load(w.at + 16), acc); }
+  static inline v16 Second(const v16 acc, const WidenedPair& w, const A& a) { return Fma(Set1(a.even), Load(w.at), acc); }
 };
 
 // Accumulators of R rows x G groups of 16 columns stay in registers over `steps` of k.
@@ -84,43 +106,64 @@ static inline void RowTiles(const int64_t tiles, const typename P::A* a, const i
   }
 }
 
-// Any number of rows: full tiles, then one smaller tile. Rows do not meet, so the cut changes no bits.
+// Any number of rows: tiles of nearly equal height. Rows do not meet, so the cut changes no bits.
 template <typename P, int kStep, int kGroup>
 static inline void Rows(const int64_t rows, const typename P::A* a, const int64_t a_stride, const typename P::W* w,
-                        const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
-                        const bool load, const float* scale, const char* prefetch) {
-  const int64_t full = rows / kMaxTileRows;
-  if (full > 0) {
-    RowTiles<P, kMaxTileRows, kStep, kGroup>(full, a, a_stride, w, steps, groups, acc, acc_stride, load, scale,
-                                             prefetch);
-  }
-  const int64_t done = full * kMaxTileRows;
-  const typename P::A* rest = a + done * a_stride;
-  float* sums = acc + done * acc_stride;
-  const float* rest_scale = scale != nullptr ? scale + done : nullptr;
-  const char* ahead = full > 0 ? nullptr : prefetch;
-  switch (rows - done) {
-    case 1:
-      RowTiles<P, 1, kStep, kGroup>(1, rest, a_stride, w, steps, groups, sums, acc_stride, load, rest_scale, ahead);
-      break;
-    case 2:
-      RowTiles<P, 2, kStep, kGroup>(1, rest, a_stride, w, steps, groups, sums, acc_stride, load, rest_scale, ahead);
-      break;
-    case 3:
-      RowTiles<P, 3, kStep, kGroup>(1, rest, a_stride, w, steps, groups, sums, acc_stride, load, rest_scale, ahead);
-      break;
-    case 4:
-      if constexpr (kMaxTileRows > 4)
-        RowTiles<P, 4, kStep, kGroup>(1, rest, a_stride, w, steps, groups, sums, acc_stride, load, rest_scale, ahead);
-      break;
-    case 5:
-      if constexpr (kMaxTileRows > 5)
-        RowTiles<P, 5, kStep, kGroup>(1, rest, a_stride, w, steps, groups, sums, acc_stride, load, rest_scale, ahead);
-      break;
-    default:
-      break;
+                        const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride, const bool load,
+                        const float* scale, const char* prefetch) {
+  const int64_t tiles = (rows + P::kMostRows - 1) / P::kMostRows;
+  const int64_t high = (rows + tiles - 1) / tiles;
+  const int64_t count_high = rows - tiles * (high - 1);
+  for (int64_t part = 0, done = 0; done < rows; ++part) {
+    const int64_t height = part == 0 ? high : high - 1;
+    const int64_t count = part == 0 ? count_high : tiles - count_high;
+    const typename P::A* from = a + done * a_stride;
+    float* sums = acc + done * acc_stride;
+    const float* factors = scale != nullptr ? scale + done : nullptr;
+    const char* ahead = part == 0 ? prefetch : nullptr;
+    const auto run = [&](auto r) {
+      RowTiles<P, decltype(r)::value, kStep, kGroup>(count, from, a_stride, w, steps, groups, sums, acc_stride, load, factors, ahead);
+    };
+    switch (height) {
+      case 1: run(Constant<1>()); break;
+      case 2: run(Constant<2>()); break;
+      case 3: run(Constant<3>()); break;
+      case 4: run(Constant<4>()); break;
+      case 5:
+        if constexpr (P::kMostRows >= 5) run(Constant<5>());
+        break;
+      default:
+        if constexpr (P::kMostRows >= 6) run(Constant<6>());
+        break;
+    }
+    done += height * count;
   }
 }
+
+// Many rows on an instruction set that widens: one group of 16 columns at a time, widened once into a contiguous stripe
+// that stays in the first-level cache over all row tiles. Same sums as Rows<WidenProduct>.
+template <int kStep, int kGroup>
+static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
+                               const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride, const bool load,
+                               const float* scale) {
+  constexpr int64_t kSteps = 128;  // A stripe of 16 KiB.
+  alignas(64) float stripe[kSteps * 32];
+  for (int64_t s = 0; s < steps; s += kSteps) {
+    const int64_t count = Least(kSteps, steps - s);
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t i = 0; i < count; ++i) {
+        const Pairs pair = LoadPairs(w + (s + i) * kStep + g * kGroup);
+        Store(stripe + i * 32, pair.even);
+        Store(stripe + i * 32 + 16, pair.odd);
+      }
+      Rows<WidenedProduct, 32, 0>(rows, a + s, a_stride, stripe, count, 1, acc + g * 16, acc_stride, load || s > 0,
+                                  s == 0 ? scale : nullptr, nullptr);
+    }
+  }
+}
+
+// From how many rows on widening pays.
+static constexpr int64_t kWidenFrom = 3 * kMaxWideningRows;
 
 // Adds bias and old contents as asked, and stores the valid columns.
 static inline void StorePanel(const PanelProduct& p, const float* acc) {
@@ -140,7 +183,7 @@ template <typename P>
 static void PanelProductOf(const PanelProduct& p) {
   constexpr int kLine = kPanelColumns * P::kPerStep;  // Elements of w a step.
   // Few rows: blocks of 16 KiB, so that the panel is read from memory in nearly linear order. Many: 64 KiB, in L2.
-  const int64_t block = p.rows <= kMaxTileRows ? 64 : 256;
+  const int64_t block = p.rows <= P::kMostRows ? 64 : 256;
   const int64_t steps = (p.k + P::kPerStep - 1) / P::kPerStep;
   constexpr int64_t kAhead = 16384;  // Bytes: one block.
   alignas(64) float acc[kBlockRows * kPanelColumns];
@@ -154,7 +197,19 @@ static void PanelProductOf(const PanelProduct& p) {
   StorePanel(p, acc);
 }
 
+static void PanelProductWidened(const PanelProduct& p) {
+  alignas(64) float acc[kBlockRows * kPanelColumns];
+  RowsWidened<2 * kPanelColumns, 32>(p.rows, static_cast<const WidenProduct::A*>(p.a), p.a_stride / 2,
+                                     static_cast<const uint16_t*>(p.panel), (p.k + 1) / 2, kPanelColumns / 16, acc,
+                                     kPanelColumns, false, nullptr);
+  StorePanel(p, acc);
+}
+
 static void PanelProductAny(const PanelProduct& p) {
+  if (kExpands && p.product != Product::kF32 && p.rows >= kWidenFrom) {
+    PanelProductWidened(p);
+    return;
+  }
   switch (p.product) {
     case Product::kBf16:
       PanelProductOf<Bf16Product>(p);

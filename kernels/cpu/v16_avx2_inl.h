@@ -109,9 +109,11 @@ static inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const 
 static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows. Sixteen registers hold the
-// accumulators (2 a row and group), the weights (4), a mask and a broadcast: a sixth row would spill, at 25 % of the speed.
-static constexpr int kMaxTileRows = 5;
-static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 2, 1, 1, 1};
+// accumulators (2 a row and group), the weights (2) and a broadcast; widening pairs on the way takes three more, so a sixth
+// row would spill, at 25 % of the speed.
+static constexpr int kMaxTileRows = 6;
+static constexpr int kMaxWideningRows = 5;
+static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 2, 1, 1, 1, 1};
 
 // bf16 activations are widened to f32 rows first, so their product is WidenProduct.
 static constexpr bool kExpands = true;

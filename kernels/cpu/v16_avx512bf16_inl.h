@@ -81,6 +81,7 @@ static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const c
 
 // Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows (24 of 32 registers).
 static constexpr int kMaxTileRows = 6;
+static constexpr int kMaxWideningRows = 6;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 4, 4, 4, 4, 4};
 
 // bf16 pairs are multiplied as they are.

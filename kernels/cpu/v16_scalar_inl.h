@@ -172,6 +172,7 @@ static inline void PrefetchFar(const void*) {}
 
 // Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows.
 static constexpr int kMaxTileRows = 4;
+static constexpr int kMaxWideningRows = 4;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 1, 1, 1, 1};
 
 // bf16 activations are widened to f32 rows first, so their product is WidenProduct.
