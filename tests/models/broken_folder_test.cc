@@ -175,7 +175,7 @@ std::vector<Broken> ConfigCases() {
        [](Folder& f) {
          f.PatchConfig({{"model_type", "llama"}});
        },
-       {"q_proj.bias"}},
+       {"k_proj.bias"}},
   };
 }
 

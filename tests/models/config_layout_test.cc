@@ -23,7 +23,7 @@ json ReadConfig(const std::string& folder) { return json::parse(std::ifstream(fo
 std::vector<float> LastLogits(const std::string& golden, const json& config) {
   const testing::TemporaryFolder folder;
   for (const auto& entry : fs::directory_iterator(testing::GoldenFolder(golden))) {
-    if (entry.path().extension() == ".safetensors")
+    if (entry.is_regular_file() && entry.path().filename() != "config.json")
       fs::copy_file(entry.path(), fs::path(folder.path()) / entry.path().filename());
   }
   std::ofstream(folder.path() + "/config.json") << config.dump();

@@ -1,0 +1,281 @@
+// invar bench model: decode and prefill of a whole model as shares of this machine's limits, probed in the same run.
+// Decode must read all packed weights, the KV of its context, and read and write the recurrent state: its limit is read
+// bandwidth. Prefill multiplies: 2 x weights used x tokens, plus attention: its limit is the bf16-dot peak.
+// Probes run between the measurements and both keep their best, so that a moving neighbour hits both alike.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cpu/probe.h"
+#include "models/random_model.h"
+#include "tools/invar/command.h"
+#include "tools/invar/local_model.h"
+#include "tools/invar/progress_bar.h"
+
+namespace invar::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string shape;
+  LocalModelOptions local;
+  std::vector<int32_t> batches = {1, 2, 4, 16};
+  std::vector<int32_t> contexts = {128};
+  std::vector<int32_t> prefills = {512, 2048};
+  double seconds = 2.0;  // Measured time of one decode case.
+  bool as_json = false;
+};
+
+constexpr int32_t kChunkTokens = 512;
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Seconds since the kernel started this process; its clock ticks every 10 ms.
+double SecondsSinceProcessStart() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  // Fields after the command's name, which may hold spaces: the 20th of them is the start time in ticks.
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const double started = std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started;
+}
+
+// Bytes one decode step of `batch` sequences must move.
+double DecodeBytes(const models::ModelSpec& spec, const int32_t batch, const int32_t context) {
+  const double per_sequence =
+      static_cast<double>(spec.work.kv_bytes_per_position) * context + 2.0 * static_cast<double>(spec.state_bytes);
+  return static_cast<double>(spec.work.weight_bytes) + batch * per_sequence;
+}
+
+double PrefillFlops(const models::ModelSpec& spec, const int32_t tokens) {
+  const double matrices = static_cast<double>(spec.work.matmul_flops - spec.work.head_flops) * tokens;
+  const double positions = 0.5 * tokens * (tokens + 1.0);
+  return matrices + static_cast<double>(spec.work.head_flops) +
+         positions * static_cast<double>(spec.work.attention_flops_per_position);
+}
+
+class Bench {
+ public:
+  Bench(LocalModel& local, const Options& options, kernels::cpu::Probe& probe)
+      : local_(local), options_(options), probe_(probe) {}
+
+  // Best step over the measured time. KV of the context is zero: what is read takes as long whatever it holds.
+  StatusOr<double> DecodeSeconds(const int32_t batch, const int32_t context) {
+    constexpr int32_t kStepsMax = 256;
+    if (Status s = local_.Allocate(batch, context + kStepsMax); !s.ok()) return s;
+    const TokenId token(1);
+    double best = INFINITY;
+    const double start = Now();
+    for (int32_t step = 0; step < kStepsMax && (step < 4 || Now() - start < options_.seconds); ++step) {
+      std::vector<models::ForwardSpan> spans;
+      for (int32_t s = 0; s < batch; ++s) spans.push_back(local_.Span(s, {&token, 1}, context - 1 + step, 1));
+      const double before = Now();
+      local_.model().Forward(local_.memory(), spans);
+      if (step > 0) best = std::min(best, Now() - before);  // The first one touches memory for the first time.
+      if (step % 16 == 15) probe_.MeasureRead();
+    }
+    return best;
+  }
+
+  StatusOr<double> PrefillSeconds(const int32_t tokens) {
+    std::vector<TokenId> ids;
+    for (int32_t i = 0; i < tokens; ++i) ids.emplace_back(i * 7919 % local_.model().spec().vocabulary_size);
+    double best = INFINITY;
+    for (int run = 0; run < 2; ++run) {
+      if (Status s = local_.Allocate(1, tokens); !s.ok()) return s;
+      const double before = Now();
+      for (int32_t begin = 0; begin < tokens; begin += kChunkTokens) {
+        const int32_t rows = std::min(kChunkTokens, tokens - begin);
+        const models::ForwardSpan span =
+            local_.Span(0, std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)), begin,
+                        begin + rows == tokens ? 1 : 0);
+        local_.model().Forward(local_.memory(), {&span, 1});
+      }
+      best = std::min(best, Now() - before);
+      probe_.MeasurePeak();
+    }
+    return best;
+  }
+
+ private:
+  LocalModel& local_;
+  const Options& options_;
+  kernels::cpu::Probe& probe_;
+};
+
+struct Measured {
+  int32_t batch_or_tokens;
+  int32_t context;
+  double seconds;
+};
+
+void PrintTable(const Json& json) {
+  fmt::print("{} with {} threads ({}): {:.1f} GB/s read, {:.0f} Gflop/s bf16\n", json["shape"].get<std::string>(),
+             json["threads"].get<int>(), json["numerics"].get<std::string>(), json["limits"]["read_gbps"].get<double>(),
+             json["limits"]["bf16_gflops"].get<double>());
+  if (json.contains("start_s")) fmt::print("start to first token {:.3f} s\n", json["start_s"].get<double>());
+  for (const Json& row : json["decode"]) {
+    fmt::print("decode  batch {:3} context {:6}: {:9.1f} tokens/s, {:5.1f} % of bandwidth\n", row["batch"].get<int>(),
+               row["context"].get<int>(), row["tokens_per_s"].get<double>(),
+               100 * row["share_of_bandwidth"].get<double>());
+  }
+  for (const Json& row : json["prefill"]) {
+    fmt::print("prefill {:6} tokens: {:9.1f} tokens/s, {:5.1f} % of peak\n", row["tokens"].get<int>(),
+               row["tokens_per_s"].get<double>(), 100 * row["share_of_peak"].get<double>());
+  }
+}
+
+Status Measure(const Options& options, LocalModel& local, Json& json) {
+  const models::ModelSpec& spec = local.model().spec();
+  const int threads = json["threads"].get<int>();
+  kernels::cpu::Probe probe(threads, options.local.isa.c_str());
+  probe.Measure();
+  Bench bench(local, options, probe);
+  ProgressBar bar("measuring");
+  std::vector<Measured> decodes;
+  std::vector<Measured> prefills;
+  const auto total = static_cast<int64_t>(options.batches.size() * options.contexts.size() + options.prefills.size());
+  for (const int32_t context : options.contexts) {
+    for (const int32_t batch : options.batches) {
+      StatusOr<double> seconds = bench.DecodeSeconds(batch, context);
+      if (!seconds.ok()) return seconds.status();
+      decodes.push_back({batch, context, *seconds});
+      probe.MeasureRead();
+      bar.Show(static_cast<int64_t>(decodes.size()), total);
+    }
+  }
+  for (const int32_t tokens : options.prefills) {
+    StatusOr<double> seconds = bench.PrefillSeconds(tokens);
+    if (!seconds.ok()) return seconds.status();
+    prefills.push_back({tokens, 0, *seconds});
+    bar.Show(static_cast<int64_t>(decodes.size() + prefills.size()), total);
+  }
+  json["limits"] = {{"read_gbps", probe.read_gbps()}, {"bf16_gflops", probe.bf16_gflops()}};
+  for (const Measured& m : decodes) {
+    json["decode"].push_back({{"batch", m.batch_or_tokens},
+                              {"context", m.context},
+                              {"tokens_per_s", m.batch_or_tokens / m.seconds},
+                              {"share_of_bandwidth", DecodeBytes(spec, m.batch_or_tokens, m.context) / m.seconds /
+                                                         (probe.read_gbps() * 1e9)}});
+  }
+  for (const Measured& m : prefills) {
+    json["prefill"].push_back(
+        {{"tokens", m.batch_or_tokens},
+         {"tokens_per_s", m.batch_or_tokens / m.seconds},
+         {"share_of_peak", PrefillFlops(spec, m.batch_or_tokens) / m.seconds / (probe.bf16_gflops() * 1e9)}});
+  }
+  return OkStatus();
+}
+
+Status Run(Options options) {
+  options.local.max_batch_tokens =
+      std::max(kChunkTokens, *std::max_element(options.batches.begin(), options.batches.end()));
+  options.local.max_logits_rows = *std::max_element(options.batches.begin(), options.batches.end());
+  std::string made;  // Removed at the end.
+  if (!options.shape.empty()) {
+    made = (std::filesystem::temp_directory_path() / "invar-bench.XXXXXX").string();
+    if (mkdtemp(made.data()) == nullptr) return Unavailable(made + ": cannot be made");
+    options.local.folder = made;
+  }
+  const auto remove = [](const std::string* folder) {
+    std::error_code error;
+    if (!folder->empty()) std::filesystem::remove_all(*folder, error);
+  };
+  const std::unique_ptr<const std::string, decltype(remove)> cleanup(&made, remove);
+  if (!made.empty()) {
+    ProgressBar bar("writing weights");
+    const Status written = models::MakeRandomModel(
+        {.shape = options.shape,
+         .folder = made,
+         .seed = 1,
+         .progress = [&bar](const int64_t done, const int64_t total) { bar.Show(done, total); }});
+    if (!written.ok()) return written;
+  }
+  StatusOr<LocalModel> local = LocalModel::Load(options.local);
+  if (!local.ok()) return local.status();
+  const int threads = options.local.threads > 0 ? options.local.threads : AvailableThreads();
+  Json json = {{"shape", options.shape.empty() ? options.local.folder : options.shape},
+               {"threads", threads},
+               {"numerics", local->model().spec().numerics_id},
+               {"isa", std::string(local->backend().isa())},
+               {"limits", Json::object()},
+               {"decode", Json::array()},
+               {"prefill", Json::array()}};
+  if (made.empty()) {
+    if (Status s = local->Allocate(1, 1); !s.ok()) return s;
+    const TokenId token(1);
+    const models::ForwardSpan span = local->Span(0, {&token, 1}, 0, 1);
+    local->model().Forward(local->memory(), {&span, 1});
+    json["start_s"] = SecondsSinceProcessStart();
+  }
+  if (Status s = Measure(options, *local, json); !s.ok()) return s;
+  if (options.as_json) {
+    std::printf("%s\n", json.dump().c_str());
+  } else {
+    PrintTable(json);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+int RunBenchModel(int argc, char** argv) {
+  Options options;
+  CLI::App app("Decode and prefill as shares of this machine's limits.", "invar bench model");
+  CLI::Option* shape = app.add_option("--shape", options.shape, "random weights in this shape (see make-model)");
+  CLI::Option* model = app.add_option("--model", options.local.folder, "model folder");
+  shape->excludes(model);
+  app.add_option("--batch", options.batches, "sequences decoded at once")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--context", options.contexts, "tokens each sequence holds")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--prefill", options.prefills, "prompt lengths")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--threads", options.local.threads, "compute threads; all there are if not given")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--activations", options.local.activations)
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->capture_default_str();
+  app.add_option("--isa", options.local.isa)->check(CLI::IsMember({"avx512bf16", "avx2", "scalar"}));
+  app.add_option("--backend", options.local.backend)->capture_default_str();
+  app.add_option("--seconds", options.seconds, "measured time of one decode case")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--json", options.as_json, "one JSON object");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (options.shape.empty() == options.local.folder.empty()) {
+    std::fputs("invar bench model: wanted --shape NAME or --model DIR\n", stderr);
+    return kExitUsage;
+  }
+  const Status status = Run(options);
+  if (status.ok()) return kExitOk;
+  std::fprintf(stderr, "invar bench model: %s\n", status.message().c_str());
+  return kExitFailure;
+}
+
+}  // namespace invar::tools
