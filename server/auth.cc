@@ -1,6 +1,7 @@
 // See auth.h.
 #include "server/auth.h"
 
+#include <atomic>
 #include <charconv>
 #include <utility>
 
@@ -42,8 +43,10 @@ class Gate final : public grpc::experimental::Interceptor {
       SpoilHealthRequest(*methods);
       Empty(*methods);
     }
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
-        info_.server_context()->IsCancelled()) {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) status_sent_ = true;
+    // A call that closes before we sent a status was cancelled. (ServerContext::IsCancelled must not be asked here: on
+    // the synchronous API, which reflection uses, it runs the interceptors again, without end.)
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) && !status_sent_) {
       on_cancel_(info_.server_context()->peer());
     }
     methods->Proceed();
@@ -75,7 +78,9 @@ class Gate final : public grpc::experimental::Interceptor {
   grpc::experimental::ServerRpcInfo& info_;
   const Authenticator& authenticator_;
   const GateFactory::CancelNotice& on_cancel_;
-  bool denied_ = true;  // Until the metadata has been seen.
+  // Hooks of sending and of closing may run on two threads.
+  std::atomic<bool> denied_ = true;  // Until the metadata has been seen.
+  std::atomic<bool> status_sent_ = false;
 };
 
 }  // namespace

@@ -18,8 +18,6 @@ namespace {
 
 constexpr char kServiceName[] = "invar.v1.GenerationService";
 constexpr int64_t kPemBytesMax = int64_t{1} << 20;
-// Calls that outlive the engine's abort (a reader that never takes its status) are cut after this.
-constexpr std::chrono::milliseconds kShutdownGrace{300};
 // Gateways ping every 10 to 30 s; gRPC's default would answer that with GOAWAY (too_many_pings) on long silent calls.
 constexpr int kPingIntervalMinMs = 10'000;
 // A peer whose machine vanished is noticed within a minute.
@@ -82,13 +80,14 @@ StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, Mo
 Daemon::~Daemon() {
   if (loader_.joinable()) loader_.join();
   if (acceptor_ != nullptr) acceptor_->Stop();
-  if (model_ != nullptr) model_->engine->Abort();
+  // First the engine thread: it posts to what the service owns. What is live ends with UNAVAILABLE.
+  if (model_ != nullptr) model_->engine->Stop();
   if (server_ != nullptr) {
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     server_->Wait();
   }
-  // OnDone of the last calls may still be on its way.
-  service_.WaitIdle(std::chrono::seconds(5));
+  // OnDone of the last calls may still be on its way, and uses the service. Who cannot wait leaves the process.
+  while (!service_.WaitIdle(std::chrono::seconds(5))) Logger("server")->warn("still waiting for open calls to let go");
 }
 
 Status Daemon::StartGrpc() {
@@ -147,7 +146,10 @@ void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const
   model_ = *std::move(model);
   published_model_ = model_.get();
   service_.Serve(*model_);
-  if (!draining_) SetHealth(true);
+  {
+    MutexLock lock(drain_mu_);
+    if (!draining_) SetHealth(true);
+  }
   Logger("server")->info("serving model={} architecture={} numerics={} load_seconds={:.3f}", model_->parts.name,
                          model_->spec().architecture, model_->spec().numerics_id, ToSeconds(clock_.Now() - begin));
   on_loaded(OkStatus());
@@ -161,9 +163,12 @@ void Daemon::SetHealth(const bool serving) {
 }
 
 void Daemon::BeginDrain() {
-  draining_ = true;
   service_.BeginDrain();
-  SetHealth(false);
+  {
+    MutexLock lock(drain_mu_);
+    draining_ = true;
+    SetHealth(false);
+  }
   if (published_model_ != nullptr) published_model_.load()->engine->BeginDrain();
   Logger("server")->info("draining: {} calls open", service_.calls_open());
 }
@@ -201,6 +206,7 @@ std::string Daemon::MetricsText() const {
   snapshot.draining = draining_;
   snapshot.connections_open = acceptor_->open_count();
   snapshot.calls_open = service_.calls_open();
+  snapshot.request_bytes = service_.request_bytes();
   if (const ServedModel* model = published_model_) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();

@@ -28,6 +28,9 @@ namespace invar::server {
 
 class Daemon {
  public:
+  // What the destructor gives calls that outlive the engine (a reader that never takes its status).
+  static constexpr std::chrono::milliseconds kShutdownGrace{300};
+
   // `on_loaded` is called once, on the loading thread, when the model serves or has failed to load.
   // Errors: UNAVAILABLE (a port), INVALID_ARGUMENT (TLS files). Requires: `clock` outlives the daemon.
   static StatusOr<std::unique_ptr<Daemon>> Start(const config::Config& config, ModelLoader loader, const Clock& clock,
@@ -66,6 +69,7 @@ class Daemon {
 
   std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only.
   std::atomic<ServedModel*> published_model_ = nullptr;
+  Mutex drain_mu_;  // Over draining_ and what health says of it: the end of loading never overtakes a drain.
   std::atomic<bool> draining_ = false;
 
   Mutex watch_mu_;

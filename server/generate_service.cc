@@ -1,11 +1,12 @@
 // One reactor a call. A Generate call lives from its arrival to OnDone; its TokenStream is shared with the engine,
-// which may end later.
+// which may end later. A watch thread ends calls whose readers take nothing: no event of theirs would.
 #include "server/generate_service.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 
@@ -15,6 +16,8 @@ namespace {
 // Two: one large text does not keep the small ones waiting, and on a busy machine more would only take turns.
 constexpr int kPreparerThreads = 2;
 constexpr size_t kPreparingMax = 4096;
+// What a reader that was cut off has, beside another slow_reader_timeout, to take its status before it is reset.
+constexpr TimeNs kStatusGraceNs = 2'000'000'000;
 // One entry a stream at most: above any number of streams the connection limits allow.
 constexpr size_t kWriterTasksMax = size_t{1} << 30;
 
@@ -36,8 +39,10 @@ TimeNs DeadlineOf(const grpc::CallbackServerContext& context, const config::Dura
 class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                                             public MessageWriter {
  public:
-  GenerateCall(GenerateService& service, const TimeNs arrived) : service_(service), arrived_(arrived) {
-    service_.CallBegins();
+  GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, const int64_t bytes,
+               const TimeNs arrived)
+      : service_(service), context_(context), bytes_(bytes), arrived_(arrived) {
+    service_.GenerateBegins(this);
   }
 
   // On a preparer. From here on the call ends through its stream, or through Finish right here.
@@ -59,6 +64,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
       MutexLock lock(mu_);
       stream_ = stream;
     }
+    // A cancel that came while there was no stream to tell; one that comes from here on finds it.
+    if (cancelled_) return Finish(Status(StatusCode::kCancelled, "the caller went away"));
     const StatusOr<SequenceId> id = engine.Submit(std::move(translated->request), stream);
     // From a successful Submit on, this object may be gone: only the stream is safe.
     if (id.ok()) return stream->SetId(*id);
@@ -69,6 +76,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   void Finish(const Status& status) override {
     service_.metrics_.CountCall(Rpc::kGenerate, status.code());
+    finished_at_ = service_.clock_.Now();
     grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(ToGrpcStatus(status));
   }
 
@@ -80,10 +88,22 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   }
 
   void OnDone() override {
+    service_.GenerateEnds(this);
     GenerateService& service = service_;
+    const int64_t bytes = bytes_;
     delete this;
-    service.CallEnds();
+    service.CallEnds(bytes);
   }
+
+  // On the watch thread, which keeps this call alive meanwhile.
+  void CutStalledReader(const TimeNs limit) {
+    if (const std::shared_ptr<TokenStream> stream = Stream()) stream->CutStalledReader(limit);
+  }
+  // Whether its status has waited behind a write that nobody reads for `limit`: then only a reset ends it.
+  bool IsStuck(const TimeNs limit) const {
+    return finished_at_ != kNever && service_.clock_.Now() - finished_at_ >= limit;
+  }
+  void Reset() { context_.TryCancel(); }
 
  private:
   std::shared_ptr<TokenStream> Stream() {
@@ -92,16 +112,22 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   }
 
   GenerateService& service_;
+  grpc::CallbackServerContext& context_;  // Lives until OnDone returns.
+  const int64_t bytes_;                   // Of its request.
   const TimeNs arrived_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<TimeNs> finished_at_ = kNever;
   Mutex mu_;
   std::shared_ptr<TokenStream> stream_ GUARDED_BY(mu_);  // Shared: engine and RPC end independently.
 };
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::CallbackServerContext* context,
                                                                           const v1::GenerateRequest* request) {
-  auto* call = new GenerateCall(*this, clock_.Now());  // Deletes itself in OnDone.
+  const auto bytes = static_cast<int64_t>(request->SpaceUsedLong());
+  const Status room = CallBegins(bytes);
+  auto* call = new GenerateCall(*this, *context, bytes, clock_.Now());  // Deletes itself in OnDone.
   StatusOr<std::string> tenant = Admit(*context, "/invar.v1.GenerationService/Generate");
+  if (tenant.ok() && !room.ok()) tenant = room;
   if (!tenant.ok()) {
     call->Finish(tenant.status());
     return call;
@@ -118,27 +144,45 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::
 
 class GenerateService::UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  UnaryCall(GenerateService& service, const Rpc rpc) : service_(service), rpc_(rpc) {}
+  UnaryCall(GenerateService& service, const Rpc rpc, const int64_t bytes)
+      : service_(service), rpc_(rpc), bytes_(bytes) {}
 
+  bool cancelled() const { return cancelled_; }
   void End(const Status& status) {
     service_.metrics_.CountCall(rpc_, status.code());
     Finish(ToGrpcStatus(status));
   }
-  void OnDone() override { delete this; }
+  void OnCancel() override { cancelled_ = true; }
+  void OnDone() override {
+    GenerateService& service = service_;
+    const int64_t bytes = bytes_;
+    delete this;
+    service.CallEnds(bytes);
+  }
 
  private:
   GenerateService& service_;
   const Rpc rpc_;
+  const int64_t bytes_;  // Of its request.
+  std::atomic<bool> cancelled_ = false;
 };
 
 template <typename Work>
 grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const Rpc rpc,
-                                                    const std::string_view method, Work work) {
-  auto* call = new UnaryCall(*this, rpc);  // Deletes itself in OnDone.
+                                                    const std::string_view method,
+                                                    const google::protobuf::Message& request, Work work) {
+  const auto bytes = static_cast<int64_t>(request.SpaceUsedLong());
+  const Status room = CallBegins(bytes);
+  auto* call = new UnaryCall(*this, rpc, bytes);  // Deletes itself in OnDone.
   const StatusOr<std::string> tenant = Admit(*context, method);
+  const auto run = [call, work] {
+    call->End(call->cancelled() ? Status(StatusCode::kCancelled, "the caller went away") : work());
+  };
   if (!tenant.ok()) {
     call->End(tenant.status());
-  } else if (!preparers_.Post([call, work] { call->End(work()); })) {
+  } else if (!room.ok()) {
+    call->End(room);
+  } else if (!preparers_.Post(run)) {
     call->End(ResourceExhausted("too many requests are being prepared"));
   }
   return call;
@@ -147,7 +191,7 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext* context,
                                                     const v1::TokenizeRequest* request,
                                                     v1::TokenizeResponse* response) {
-  return RunUnary(context, Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize", [this, request, response] {
+  return RunUnary(context, Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize", *request, [this, request, response] {
     const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, Context());
     if (!ids.ok()) return ids.status();
     for (const TokenId id : *ids) response->add_ids(id.value());
@@ -158,7 +202,7 @@ grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContext* context,
                                                       const v1::DetokenizeRequest* request,
                                                       v1::DetokenizeResponse* response) {
-  return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", [this, request, response] {
+  return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", *request, [this, request, response] {
     StatusOr<std::string> text = TranslateDetokenize(*request, Context());
     if (!text.ok()) return text.status();
     response->set_text(*std::move(text));
@@ -169,7 +213,7 @@ grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContext* context,
                                                       const v1::RenderChatRequest* request,
                                                       v1::RenderChatResponse* response) {
-  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", [this, request, response] {
+  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request, [this, request, response] {
     StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context());
     if (!rendered.ok()) return rendered.status();
     *response = *std::move(rendered);
@@ -178,9 +222,9 @@ grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContex
 }
 
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
-                                                      const v1::ListModelsRequest* /*request*/,
+                                                      const v1::ListModelsRequest* request,
                                                       v1::ListModelsResponse* response) {
-  return RunUnary(context, Rpc::kListModels, "/invar.v1.GenerationService/ListModels", [this, response] {
+  return RunUnary(context, Rpc::kListModels, "/invar.v1.GenerationService/ListModels", *request, [this, response] {
     const ServedModel& model = *model_.load();
     *response->add_models() = TranslateModelInfo(model.parts.name, model.spec());
     return OkStatus();
@@ -196,7 +240,17 @@ GenerateService::GenerateService(const config::Config& config, const Authenticat
       metrics_(metrics),
       clock_(clock),
       writers_(1, kWriterTasksMax),
-      preparers_(kPreparerThreads, kPreparingMax) {}
+      preparers_(kPreparerThreads, kPreparingMax),
+      watch_([this] { Watch(); }) {}
+
+GenerateService::~GenerateService() {
+  {
+    MutexLock lock(mu_);
+    closing_ = true;
+    wake_watch_.NotifyAll();
+  }
+  watch_.join();
+}
 
 void GenerateService::Serve(ServedModel& model) { model_ = &model; }
 
@@ -222,18 +276,71 @@ TranslateContext GenerateService::Context() const {
           .limits = config_.limits};
 }
 
-void GenerateService::CallBegins() { ++calls_open_; }
+Status GenerateService::CallBegins(const int64_t bytes) {
+  MutexLock lock(mu_);
+  ++open_;
+  const int64_t others = request_bytes_;
+  request_bytes_ += bytes;
+  // A request alone always has room: server.request_bytes_max bounds it.
+  if (others == 0 || request_bytes_ <= config_.limits.open_request_bytes_max) return OkStatus();
+  return ResourceExhausted(fmt::format("the requests of all open calls hold {} bytes already; try again later", others));
+}
 
-void GenerateService::CallEnds() {
+void GenerateService::CallEnds(const int64_t bytes) {
   // Under the lock, so that a waiter cannot miss it and the last call cannot outlive the service.
   MutexLock lock(mu_);
-  if (--calls_open_ == 0) idle_.NotifyAll();
+  request_bytes_ -= bytes;
+  --open_;
+  idle_.NotifyAll();
+}
+
+void GenerateService::GenerateBegins(GenerateCall* call) {
+  MutexLock lock(mu_);
+  calls_.insert(call);
+  ++calls_open_;
+}
+
+void GenerateService::GenerateEnds(GenerateCall* call) {
+  MutexLock lock(mu_);
+  // The watch may use the call's context right now. Where gRPC calls back on the watch's own thread it has done so.
+  while (resetting_ == call && std::this_thread::get_id() != watch_.get_id()) idle_.Wait(mu_);
+  calls_.erase(call);
+  --calls_open_;
+}
+
+int64_t GenerateService::request_bytes() {
+  MutexLock lock(mu_);
+  return request_bytes_;
+}
+
+void GenerateService::Watch() {
+  const TimeNs limit = std::chrono::nanoseconds(config_.limits.slow_reader_timeout).count();
+  const std::chrono::nanoseconds period =
+      std::min<std::chrono::nanoseconds>(config_.limits.slow_reader_timeout / 4, std::chrono::seconds(1));
+  MutexLock lock(mu_);
+  while (!closing_) {
+    wake_watch_.WaitFor(mu_, period);
+    std::vector<GenerateCall*> stuck;
+    for (GenerateCall* call : calls_) {
+      call->CutStalledReader(limit);
+      if (call->IsStuck(limit + kStatusGraceNs)) stuck.push_back(call);
+    }
+    for (GenerateCall* call : stuck) {
+      if (!calls_.contains(call)) continue;  // Ended while another was reset.
+      resetting_ = call;
+      mu_.Unlock();
+      call->Reset();  // May call back on this very thread, so without the lock.
+      mu_.Lock();
+      resetting_ = nullptr;
+      idle_.NotifyAll();
+    }
+  }
 }
 
 bool GenerateService::WaitIdle(const std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   MutexLock lock(mu_);
-  while (calls_open_ > 0) {
+  while (open_ > 0) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= left.zero()) return false;
     idle_.WaitFor(mu_, left);

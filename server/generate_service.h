@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -23,6 +25,8 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // Requires: all outlive the gRPC server.
   GenerateService(const config::Config& config, const Authenticator& authenticator, Metrics& metrics,
                   const Clock& clock);
+  // Requires: no call is open.
+  ~GenerateService() override;
 
   // From now on requests are served. Requires: `model` outlives the gRPC server.
   void Serve(ServedModel& model);
@@ -31,7 +35,9 @@ class GenerateService final : public v1::GenerationService::CallbackService {
 
   // Generate calls that are not over.
   int64_t calls_open() const { return calls_open_; }
-  // Waits until no Generate call is open, at most `timeout`. True when none is.
+  // Memory that the requests of all open calls hold: gRPC keeps each until its call is over.
+  int64_t request_bytes();
+  // Waits until no call of any kind is open, at most `timeout`. True when none is.
   bool WaitIdle(std::chrono::milliseconds timeout);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
@@ -53,9 +59,16 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
   TranslateContext Context() const;
   template <typename Work>
-  grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method, Work work);
-  void CallBegins();
-  void CallEnds();
+  grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
+                                     const google::protobuf::Message& request, Work work);
+  // Every call, with the memory of its request. Counts it either way; RESOURCE_EXHAUSTED: end it unread.
+  Status CallBegins(int64_t bytes);
+  void CallEnds(int64_t bytes);
+  void GenerateBegins(GenerateCall* call);
+  void GenerateEnds(GenerateCall* call);
+  // The watch thread: ends calls whose readers have taken nothing for limits.slow_reader_timeout, and resets those that
+  // do not take even that status for as long again.
+  void Watch();
 
   const config::Config& config_;
   const Authenticator& authenticator_;
@@ -65,9 +78,16 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> calls_open_ = 0;
   Mutex mu_;
-  CondVar idle_;
+  CondVar idle_;  // A call has ended, or is not being reset any more.
+  CondVar wake_watch_;
+  std::set<GenerateCall*> calls_ GUARDED_BY(mu_);      // Of Generate, not over.
+  GenerateCall* resetting_ GUARDED_BY(mu_) = nullptr;  // The watch uses its context now.
+  int64_t open_ GUARDED_BY(mu_) = 0;  // Calls of all kinds.
+  int64_t request_bytes_ GUARDED_BY(mu_) = 0;
+  bool closing_ GUARDED_BY(mu_) = false;
   TaskQueue writers_;    // One thread: writes of all streams.
   TaskQueue preparers_;  // Tokenizing and rendering.
+  std::thread watch_;    // Last: it uses all above.
 };
 
 }  // namespace invar::server

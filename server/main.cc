@@ -74,7 +74,8 @@ int TakeStopSignals() {
 // Ends the daemon, and the process with it where that takes too long: a model that is still loading, a call that does
 // not let go.
 int Leave(std::unique_ptr<server::Daemon> daemon) {
-  constexpr int kPatienceMs = 900;
+  // The grace for calls, and as much again each for the step under way and for giving memory back: within a second.
+  constexpr int kPatienceMs = 3 * static_cast<int>(server::Daemon::kShutdownGrace.count());
   const int gone_fd = eventfd(0, EFD_CLOEXEC);
   std::thread closer([&] {
     daemon.reset();

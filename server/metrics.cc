@@ -76,6 +76,12 @@ const Scalar kScalars[] = {
      nullptr,
      "Generate calls that have not ended.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.calls_open); }},
+    {"invar_open_request_bytes",
+     kGauge,
+     {},
+     nullptr,
+     "Memory of the requests of all open calls; limits.open_request_bytes_max bounds it.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.request_bytes); }},
 
     // submitted = finished + cancelled + expired + failed + running + waiting, in every scrape.
     {"invar_requests_submitted_total",
@@ -269,8 +275,6 @@ constexpr Described kOthers[] = {
     {"invar_build_info", "gauge", "Always 1; the version is a label."},
     {"invar_model_info", "gauge", "Always 1; architecture, fingerprint and numerics id are labels."},
     {"vllm:cache_config_info", "gauge", "Always 1; block_size and num_gpu_blocks are labels (alias set)."},
-    {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache (alias set)."},
-    {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache (alias set)."},
     {"process_resident_memory_bytes", "gauge", "Resident memory."},
     {"process_open_fds", "gauge", "Open file descriptors."},
     {"process_threads", "gauge", "Threads."},
@@ -328,9 +332,6 @@ void AddScalars(const MetricsSnapshot& snapshot, const bool aliases, Page& page)
 
 void AddAliasExtras(const MetricsSnapshot& snapshot, Page& page) {
   Labels labels = AliasLabels(snapshot);
-  page.Add("vllm:prefix_cache_queries_total", kCounter, "Prompt tokens looked up in the prefix cache.", labels,
-           static_cast<double>(snapshot.engine.prompt_tokens));
-  page.Add("vllm:prefix_cache_hits_total", kCounter, "Prompt tokens found in the prefix cache.", labels, 0.0);
   labels.push_back({"block_size", std::to_string(kernels::kPageTokens)});
   labels.push_back({"num_gpu_blocks", std::to_string(snapshot.engine.pages_total)});
   page.Add("vllm:cache_config_info", kGauge, "Shape of the KV memory.", std::move(labels), 1.0);

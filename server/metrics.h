@@ -49,6 +49,7 @@ struct MetricsSnapshot {
   bool draining = false;
   int64_t connections_open = 0;
   int64_t calls_open = 0;
+  int64_t request_bytes = 0;
 };
 
 class Metrics {

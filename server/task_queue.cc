@@ -13,17 +13,16 @@ TaskQueue::~TaskQueue() {
   {
     MutexLock lock(mu_);
     closed_ = true;
+    ready_.NotifyAll();
   }
-  ready_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 bool TaskQueue::Post(std::function<void()> task) {
-  {
-    MutexLock lock(mu_);
-    if (tasks_.size() >= tasks_max_) return false;
-    tasks_.push_back(std::move(task));
-  }
+  // Notified under the lock: once the task can run, its end may be what lets the owner of this queue go.
+  MutexLock lock(mu_);
+  if (tasks_.size() >= tasks_max_) return false;
+  tasks_.push_back(std::move(task));
   ready_.NotifyOne();
   return true;
 }

@@ -53,8 +53,8 @@ bool TokenStream::Push(engine::TokenEvent event) {
     MutexLock lock(mu_);
     if (finished_) return true;
     const auto* failed = std::get_if<engine::FailedEvent>(&event);
-    if (failed != nullptr && writing_ && paused_) {
-      // The reader does not take what is in flight: nothing more is queued behind it, the status follows it directly.
+    if (failed != nullptr && writing_) {
+      // The reader has not taken what is in flight: nothing more is queued behind it, the status follows it directly.
       failure = failed->status;
       fail_now = finished_ = true;
       pending_.clear();
@@ -68,21 +68,36 @@ bool TokenStream::Push(engine::TokenEvent event) {
   }
   // The queue holds one entry a stream at most, and its limit is far above any number of streams.
   if (go) Check(writers_.Post([self = shared_from_this()] { self->Advance(); }), "the writers' queue has room");
-  if (fail_now) {
-    Check(writers_.Post([self = shared_from_this(), failure] { self->writer_.Finish(failure); }),
-          "the writers' queue has room");
-  }
+  if (fail_now) PostFinish(failure);
   return keep_up;
 }
 
+void TokenStream::PostFinish(const Status& status) {
+  Check(writers_.Post([self = shared_from_this(), status] { self->writer_.Finish(status); }),
+        "the writers' queue has room");
+}
+
 void TokenStream::OnWriteDone(const bool ok) {
+  bool go = false;
   {
     MutexLock lock(mu_);
     writing_ = false;
-    if (finished_) return;
-    if (!ok) reader_gone_ = true;
+    go = !finished_;
   }
-  Advance();
+  if (!ok) OnReaderGone();
+  // Posted, not called: one thread alone calls the writer, so that no Finish overtakes a Write.
+  if (go) Check(writers_.Post([self = shared_from_this()] { self->Advance(); }), "the writers' queue has room");
+}
+
+void TokenStream::CutStalledReader(const TimeNs limit) {
+  {
+    MutexLock lock(mu_);
+    if (finished_ || !writing_ || clock_.Now() - write_began_ < limit) return;
+    finished_ = true;
+    pending_.clear();
+  }
+  OnReaderGone();
+  PostFinish(Status(StatusCode::kAborted, "the reader of this stream has stalled for too long"));
 }
 
 void TokenStream::OnReaderGone() {
@@ -106,6 +121,7 @@ void TokenStream::Advance() {
     write = TakeMessage();
     if (write) {
       writing_ = true;
+      write_began_ = clock_.Now();
     } else if (status_) {
       end = std::move(status_);
       finished_ = true;

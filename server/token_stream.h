@@ -2,7 +2,8 @@
 //   engine thread --Push--> pending events (bounded) --writer thread--> one write in flight --OnWriteDone--> next
 // A reader that lags fills the bound; Push then says so, the engine pauses that sequence alone, and once half of the
 // bound is free again the engine is told to resume. Deltas that wait together travel as one message.
-// Threads: Push on the engine's; OnWriteDone, OnReaderGone on gRPC's; the rest on the one that prepares the call.
+// Threads: Push on the engine's; OnWriteDone, OnReaderGone on gRPC's; CutStalledReader on the watch's; SetId on the one
+// that prepares the call. The writer is called from the thread of `writers` alone, which therefore has one.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -53,15 +54,19 @@ class TokenStream final : public engine::EventSink, public std::enable_shared_fr
   void OnWriteDone(bool ok);
   // The call was cancelled or its connection broke. Effects: the engine stops the request at the next step boundary.
   void OnReaderGone();
+  // Ends the call with ABORTED where one write has been in flight for `limit` or longer; otherwise nothing. Engine or
+  // no engine: the request may have ended long ago. Effects: as OnReaderGone.
+  void CutStalledReader(TimeNs limit);
 
  private:
-  // Writes the next message, or finishes, or rests. Runs where no write is in flight.
+  // Writes the next message, or finishes, or rests. On the writers' thread, where no write is in flight.
   void Advance();
   // Moves the next message out of pending_ into message_; at the end sets status_. False: nothing to write.
   bool TakeMessage() REQUIRES_LOCK(mu_);
   void TakeDeltas() REQUIRES_LOCK(mu_);
   void TakeFinished() REQUIRES_LOCK(mu_);
   void Record(const engine::TokenEvent& event);
+  void PostFinish(const Status& status);
 
   // Set at construction.
   const Options options_;
@@ -82,7 +87,8 @@ class TokenStream final : public engine::EventSink, public std::enable_shared_fr
   int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
   bool busy_ GUARDED_BY(mu_) = false;     // A write is in flight or Advance is due.
   bool writing_ GUARDED_BY(mu_) = false;  // A write is in flight.
-  bool paused_ GUARDED_BY(mu_) = false;   // Push has said so.
+  TimeNs write_began_ GUARDED_BY(mu_) = 0;
+  bool paused_ GUARDED_BY(mu_) = false;  // Push has said so.
   bool reader_gone_ GUARDED_BY(mu_) = false;
   bool finished_ GUARDED_BY(mu_) = false;         // Finish has been or is being called.
   std::optional<Status> status_ GUARDED_BY(mu_);  // How the call ends, once that is known.

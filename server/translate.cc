@@ -465,7 +465,14 @@ StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, co
   if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
   if (Status s = CheckCount("ids", proto.ids_size(), context.limits.text_bytes_max); !s.ok()) return s;
   if (Status s = CheckIds("ids", proto.ids(), context); !s.ok()) return s;
-  return context.tokenizer.Decode(ToTokenIds(proto.ids()), proto.skip_special());
+  // Token by token, so that many ids of long tokens are refused before their text fills the memory.
+  models::Detokenizer detokenizer(context.tokenizer, proto.skip_special());
+  std::string text;
+  for (const int32_t id : proto.ids()) {
+    text += detokenizer.Append(TokenId(id));
+    if (Status s = CheckBytes("ids", text.size(), context.limits.text_bytes_max); !s.ok()) return s;
+  }
+  return text + detokenizer.Finish();
 }
 
 StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
