@@ -386,7 +386,9 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, s
       new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan)));
 }
 
-Engine::~Engine() {
+Engine::~Engine() { Stop(); }
+
+void Engine::Stop() {
   impl_->inbox.Stop();
   if (impl_->thread.joinable()) impl_->thread.join();
   impl_->inbox.Abort();

@@ -39,7 +39,7 @@ class Engine {
   // this.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
                                                   const models::Tokenizer* tokenizer, const Clock& clock);
-  ~Engine();  // Stops the thread; live requests get FailedEvent UNAVAILABLE.
+  ~Engine();  // As Stop.
 
   // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
   // will reach `sink`. Errors: INVALID_ARGUMENT / OUT_OF_RANGE with the field named; RESOURCE_EXHAUSTED (queue full, or
@@ -60,6 +60,9 @@ class Engine {
   bool Drained() const;
   // Ends everything that is left with UNAVAILABLE.
   void Abort();
+  // Joins the engine thread after the step under way, then ends everything that is left with UNAVAILABLE: no sink is
+  // called after it returns. Submit gives UNAVAILABLE from then on. May be called again. Threads: one.
+  void Stop();
 
   EngineStats Stats() const;  // A copy of the last published snapshot.
   const models::ModelSpec& spec() const;
