@@ -14,7 +14,9 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "kernels/cpu/probe.h"
 #include "models/random_model.h"
@@ -38,6 +40,7 @@ struct Options {
 };
 
 constexpr int32_t kChunkTokens = 512;
+constexpr int32_t kDecodeStepsMax = 256;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -76,12 +79,11 @@ class Bench {
 
   // Best step over the measured time. KV of the context is zero: what is read takes as long whatever it holds.
   StatusOr<double> DecodeSeconds(const int32_t batch, const int32_t context) {
-    constexpr int32_t kStepsMax = 256;
-    if (Status s = local_.Allocate(batch, context + kStepsMax); !s.ok()) return s;
+    if (Status s = local_.Allocate(batch, context + kDecodeStepsMax); !s.ok()) return s;
     const TokenId token(1);
     double best = INFINITY;
     const double start = Now();
-    for (int32_t step = 0; step < kStepsMax && (step < 4 || Now() - start < options_.seconds); ++step) {
+    for (int32_t step = 0; step < kDecodeStepsMax && (step < 4 || Now() - start < options_.seconds); ++step) {
       std::vector<models::ForwardSpan> spans;
       for (int32_t s = 0; s < batch; ++s) spans.push_back(local_.Span(s, {&token, 1}, context - 1 + step, 1));
       const double before = Now();
@@ -142,6 +144,13 @@ void PrintTable(const Json& json) {
 
 Status Measure(const Options& options, LocalModel& local, Json& json) {
   const models::ModelSpec& spec = local.model().spec();
+  const int32_t longest =
+      std::max(*std::max_element(options.contexts.begin(), options.contexts.end()) + kDecodeStepsMax,
+               *std::max_element(options.prefills.begin(), options.prefills.end()));
+  if (longest > spec.max_sequence_tokens) {
+    return InvalidArgument(fmt::format("wanted at most {} tokens a sequence, as the model allows, found {}",
+                                       spec.max_sequence_tokens, longest));
+  }
   const int threads = json["threads"].get<int>();
   kernels::cpu::Probe probe(threads, options.local.isa.c_str());
   probe.Measure();
