@@ -140,13 +140,14 @@ TimeNs Engine::Impl::NextWake() const {
   TimeNs next = kNever;
   const TimeNs now = clock.Now();
   for (const auto& [id, sequence] : live) {
-    next = std::min(next, sequence->request().deadline);
+    const TimeNs deadline = sequence->request().deadline;
+    if (deadline != kNever) next = std::min(next, deadline - now);
     if (!sequence->paused()) continue;
-    const TimeNs since = *sequence->paused_since();
-    if (now < since + kPauseGraceNs) next = std::min(next, since + kPauseGraceNs);
-    next = std::min(next, since + options.stalled_reader_limit);
+    const TimeNs paused_for = now - *sequence->paused_since();
+    if (paused_for < kPauseGraceNs) next = std::min(next, kPauseGraceNs - paused_for);
+    next = std::min(next, options.stalled_reader_limit - paused_for);
   }
-  return next == kNever ? kNever : std::max<TimeNs>(0, next - now);
+  return std::max<TimeNs>(0, next);
 }
 
 // --- The phases of a step ---

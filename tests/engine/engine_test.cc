@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <thread>
 
-#include "engine/sample/sampler.h"
-#include "kernels/numerics.h"
 #include "tests/engine/collector.h"
 #include "tools/sim/sim_tokenizer.h"
 
@@ -18,6 +16,16 @@ namespace invar::engine {
 namespace {
 
 constexpr TimeNs kSecond = 1'000'000'000;
+
+// Processor time of this process.
+double CpuSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 struct Rig {
   explicit Rig(const int32_t pages = 40, EngineOptions options_in = {}, std::unique_ptr<models::Model> model = nullptr)
@@ -376,16 +384,18 @@ TEST(EngineThread, ManySubmittersAndCancelsEndExactlyOnceAndNumbersAddUp) {
   EXPECT_EQ(stats.pages_used, 0);
 }
 
-TEST(EngineThread, ADeadlineWakesTheSleepingThread) {
+TEST(EngineThread, SleepsUntilADeadlineWakesIt) {
   const RealClock clock;
   EngineOptions options;
   auto engine = Engine::Create(options, models::MakeFingerprintModel({}), nullptr, clock).value();
   engine->StartThread();
   auto events = std::make_shared<Collector>(/*bound=*/2);  // Paused after a token: nothing runs, only time passes.
   Request request = Greedy(4, 100);
-  request.deadline = clock.Now() + 50'000'000;
+  request.deadline = clock.Now() + 200'000'000;
+  const double cpu_before = CpuSeconds();
   EXPECT_TRUE(engine->Submit(request, events).ok());
   events->WaitForEnd();
+  EXPECT_LT(CpuSeconds() - cpu_before, 0.1);  // Of 0.2 s: it did not spin.
   EXPECT_EQ(events->failed()->code(), StatusCode::kDeadlineExceeded);
   EXPECT_LT(clock.Now(), request.deadline + kSecond);
 }

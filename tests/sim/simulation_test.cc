@@ -6,7 +6,7 @@
 namespace invar::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 3000;
+constexpr uint64_t kSeeds = 5000;
 
 TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
   Outcome seen;

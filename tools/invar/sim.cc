@@ -3,8 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -47,6 +51,21 @@ std::string ReplayCommand(const SimOptions& options, const uint64_t seed, const 
   return command;
 }
 
+// A broken invariant stops the process inside a schedule; this says in which, so that it can be replayed.
+// Static, since a signal handler has no other way to know.
+std::array<char, 96> running_note{};
+
+void NoteRunning(const uint64_t seed) {
+  std::snprintf(running_note.data(), running_note.size(), "stopped in: invar sim --seeds 1 --seed %llu\n",
+                static_cast<unsigned long long>(seed));
+}
+
+void SayWhereItStopped(int) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, running_note.data(), std::strlen(running_note.data()));
+  std::signal(SIGABRT, SIG_DFL);
+  std::abort();
+}
+
 void ShowProgress(const uint64_t done, const uint64_t all) {
   constexpr int kWidth = 40;
   const int filled = static_cast<int>(kWidth * done / all);
@@ -60,6 +79,7 @@ Tally RunAll(const SimOptions& options, const sim::Plant plant) {
   const bool progress = isatty(STDERR_FILENO) != 0;
   for (uint64_t i = 0; i < options.seeds; ++i) {
     const uint64_t seed = options.first_seed + i;
+    NoteRunning(seed);
     const sim::Outcome outcome = sim::RunSchedule(sim::Reduce(sim::MakeSchedule(seed), options.reduction), plant);
     ++tally.schedules;
     tally.wrong += outcome.wrong.empty() ? 0 : 1;
@@ -123,6 +143,7 @@ int RunSim(int argc, char** argv) {
   options.reduction.without.insert(without.begin(), without.end());
   const sim::Plant plant = sim::PlantNamed(options.plant).value_or(sim::Plant::kNone);
 
+  std::signal(SIGABRT, SayWhereItStopped);
   const auto begin = std::chrono::steady_clock::now();
   const Tally tally = RunAll(options, plant);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
