@@ -123,11 +123,19 @@ class Scenario {
     const YAML::Node expect = actor.node["expect"];
     SCOPED_TRACE(actor.name);
     EXPECT_EQ(EndOf(actor), expect["end"].as<std::string>());
-    if (expect["tokens"]) EXPECT_EQ(actor.events->tokens().size(), expect["tokens"].as<size_t>());
-    if (expect["started"]) EXPECT_EQ(actor.events->events() > actor.events->ends(), expect["started"].as<bool>());
-    if (expect["before"]) EXPECT_LT(actor.ended_at, Find(expect["before"].as<std::string>()).ended_at);
+    if (expect["tokens"]) {
+      EXPECT_EQ(actor.events->tokens().size(), expect["tokens"].as<size_t>());
+    }
+    if (expect["started"]) {
+      EXPECT_EQ(actor.events->events() > actor.events->ends(), expect["started"].as<bool>());
+    }
+    if (expect["before"]) {
+      EXPECT_LT(actor.ended_at, Find(expect["before"].as<std::string>()).ended_at);
+    }
     if (!actor.id.ok() || !actor.events->finished().has_value()) return;
-    if (expect["preempted"]) EXPECT_EQ(actor.events->finished()->preemptions > 0, expect["preempted"].as<bool>());
+    if (expect["preempted"]) {
+      EXPECT_EQ(actor.events->finished()->preemptions > 0, expect["preempted"].as<bool>());
+    }
     const sim::Expected expected = sim::ExpectedAnswer(actor.request, model_, tokenizer_);
     EXPECT_EQ(actor.events->tokens(), expected.tokens);
     EXPECT_EQ(actor.events->text(), expected.text);
