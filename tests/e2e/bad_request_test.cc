@@ -122,7 +122,7 @@ void AddInputCases(std::vector<Case>& cases) {
         message.set_content("a");
         r.mutable_chat()->set_tools_json("{");
       },
-      "chat");
+      "chat.tools_json");
   bad(
       "add_special with tokens", [](v1::GenerateRequest& r) { r.set_add_special(true); }, "add_special");
   bad(
@@ -314,6 +314,19 @@ TEST(BadRequest, DetailsCarryAReasonThatProgramsCompare) {
   v1::GenerateRequest request = TokensRequest({1}, 1);
   request.mutable_sampling()->set_n(2);
   EXPECT_EQ(ReasonOf(Collect(*stub, request).status), "invar/NOT_IMPLEMENTED");
+}
+
+TEST(BadRequest, WhatTheConfigurationAllowsTheEngineAllows) {
+  config::Config config = TinyConfig();
+  config.limits.stop_strings_max = 100;
+  config.limits.stop_string_bytes_max = 4000;
+  config.limits.logprobs_max = 200;
+  RunningDaemon daemon(config);
+  v1::GenerateRequest request = TokensRequest({1}, 2);
+  request.mutable_output()->set_logprobs(200);
+  for (int i = 0; i < 100; ++i) request.mutable_stopping()->add_stop(std::string(4000, 'a'));
+  const Outcome outcome = Collect(*daemon.NewStub(), request);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
 }
 
 TEST(BadRequest, OneThatNeverFitsIsRefusedAtOnceAndSmallOnesFinish) {

@@ -62,6 +62,32 @@ TEST(Life, TellsWhyAModelDoesNotLoad) {
   EXPECT_THAT(status.message(), HasSubstr("/nonexistent"));
 }
 
+TEST(Life, RefusesAModelWhoseOwnDefaultsNoRequestCouldUse) {
+  struct Row {
+    models::GenerationDefaults defaults;
+    std::string named;
+  };
+  const std::vector<Row> rows = {{{.top_p = 0.0F, .eos = {}}, "generation_config.json"},
+                                 {{.repetition_penalty = 1000.0F, .eos = {}}, "generation_config.json"},
+                                 {{.eos = {TokenId(2048)}}, "eos_token_id"}};
+  for (const Row& row : rows) {
+    const RealClock clock;
+    std::promise<Status> loaded;
+    StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
+        TinyConfig(),
+        [&](const config::Config& c) {
+          StatusOr<server::ModelParts> parts = FingerprintLoader(nullptr)(c);
+          if (parts.ok()) parts->defaults = row.defaults;
+          return parts;
+        },
+        clock, [&](const Status& status) { loaded.set_value(status); });
+    ASSERT_TRUE(daemon.ok());
+    const Status status = loaded.get_future().get();
+    EXPECT_EQ(status.code(), invar::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(row.named));
+  }
+}
+
 TEST(Life, DrainLetsRunningAndQueuedFinishAndRefusesNewOnes) {
   StepGate gate;
   config::Config config = TinyConfig();
