@@ -38,9 +38,10 @@ struct Actor {
   int ended_at = -1;  // Step.
 };
 
+// `node` may be missing altogether.
 template <typename T>
 T Get(const YAML::Node& node, const char* const key, const T fallback) {
-  return node[key] ? node[key].as<T>() : fallback;
+  return node.IsDefined() && node[key] ? node[key].as<T>() : fallback;
 }
 
 class Scenario {
