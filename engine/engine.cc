@@ -53,7 +53,10 @@ struct Engine::Impl {
                       .max_sequence_tokens = spec.max_sequence_tokens,
                       .page_tokens = shape.page_tokens,
                       .pages = plan.pages,
-                      .has_text = tokenizer != nullptr};
+                      .has_text = tokenizer != nullptr,
+                      .stop_strings_max = options.stop_strings_max,
+                      .stop_string_bytes_max = options.stop_string_bytes_max,
+                      .logprobs_max = options.logprobs_max};
     scheduler_limits = {.max_batch_tokens = options.max_batch_tokens,
                         .max_logits_rows = options.max_logits_rows,
                         .prefill_chunk_tokens = options.prefill_chunk_tokens,

@@ -27,6 +27,10 @@ struct EngineOptions {
   int64_t kv_budget_bytes = int64_t{1} << 30;
   int32_t max_pages = INT32_MAX;       // Pages of KV, if the budget holds more: for tests that want memory to run out.
   int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
+  // Most of one request: what the configuration allows, the engine allows.
+  int64_t stop_strings_max = 64;
+  int64_t stop_string_bytes_max = 1024;
+  int64_t logprobs_max = 128;
   TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
   bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
   bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.

@@ -2,16 +2,12 @@
 #include "engine/validate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 namespace invar::engine {
 namespace {
 
-constexpr size_t kStopStringsMax = 64;
-constexpr size_t kStopStringBytesMax = 1024;
-constexpr int32_t kLogprobsMax = 128;  // Alternatives a token: bounds a reply at 128 x 8 bytes a token.
-constexpr float kBiasMax = 100.0F;     // OpenAI's range; more than any logit difference that matters.
+constexpr float kBiasMax = 100.0F;  // OpenAI's range; more than any logit difference that matters.
 
 Status CheckRange(const float value, const float low, const float high, const char* const field) {
   if (value >= low && value <= high) return OkStatus();
@@ -35,11 +31,7 @@ Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, co
 }
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
-  if (!(sampling.temperature >= 0.0F) || std::isinf(sampling.temperature)) {
-    return InvalidArgument("sampling.temperature must be a finite number of at least 0 (0: greedy), got " +
-                               std::to_string(sampling.temperature),
-                           "sampling.temperature");
-  }
+  if (Status s = CheckRange(sampling.temperature, 0.0F, 1000.0F, "sampling.temperature"); !s.ok()) return s;
   if (!(sampling.top_p > 0.0F && sampling.top_p <= 1.0F)) {
     return InvalidArgument("sampling.top_p must be within (0, 1], got " + std::to_string(sampling.top_p),
                            "sampling.top_p");
@@ -76,7 +68,8 @@ Status CheckSomethingIsLeft(const Request& request, const RequestLimits& limits)
     for (int32_t id = 0; id < limits.usable_ids && !left; ++id) left = !stops(TokenId(id));
   }
   if (left) return OkStatus();
-  return InvalidArgument("every allowed token is a stop token, which min_tokens forbids", "stopping.min_tokens");
+  return InvalidArgument("stopping.min_tokens: every allowed token is a stop token, which min_tokens forbids",
+                         "stopping.min_tokens");
 }
 
 Status CheckStopping(const Request& request, const RequestLimits& limits) {
@@ -91,30 +84,30 @@ Status CheckStopping(const Request& request, const RequestLimits& limits) {
         "stopping.min_tokens");
   }
   if (Status s = CheckIds(stopping.stop_token_ids, limits, "stopping.stop_token_ids"); !s.ok()) return s;
-  if (stopping.stop.size() > kStopStringsMax) {
-    return InvalidArgument(
-        "at most " + std::to_string(kStopStringsMax) + " stop strings, got " + std::to_string(stopping.stop.size()),
-        "stopping.stop");
+  if (static_cast<int64_t>(stopping.stop.size()) > limits.stop_strings_max) {
+    return InvalidArgument("stopping.stop: at most " + std::to_string(limits.stop_strings_max) + " stop strings, got " +
+                               std::to_string(stopping.stop.size()),
+                           "stopping.stop");
   }
   for (const std::string& stop : stopping.stop) {
-    if (stop.empty() || stop.size() > kStopStringBytesMax) {
-      return InvalidArgument(
-          "stop strings have 1.." + std::to_string(kStopStringBytesMax) + " bytes, got " + std::to_string(stop.size()),
-          "stopping.stop");
+    if (stop.empty() || static_cast<int64_t>(stop.size()) > limits.stop_string_bytes_max) {
+      return InvalidArgument("stopping.stop: strings have 1.." + std::to_string(limits.stop_string_bytes_max) +
+                                 " bytes, got " + std::to_string(stop.size()),
+                             "stopping.stop");
     }
   }
   if (!stopping.stop.empty() && !limits.has_text) {
-    return InvalidArgument("stop strings need a tokenizer, which this model has not; use stop_token_ids",
+    return InvalidArgument("stopping.stop: strings need a tokenizer, which this model has not; use stop_token_ids",
                            "stopping.stop");
   }
   return CheckSomethingIsLeft(request, limits);
 }
 
-Status CheckLogprobs(const std::optional<int32_t>& wanted, const char* const field) {
-  if (!wanted.has_value() || (*wanted >= 0 && *wanted <= kLogprobsMax)) return OkStatus();
-  return InvalidArgument(
-      std::string(field) + " must be within [0, " + std::to_string(kLogprobsMax) + "], got " + std::to_string(*wanted),
-      field);
+Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& limits, const char* const field) {
+  if (!wanted.has_value() || (*wanted >= 0 && *wanted <= limits.logprobs_max)) return OkStatus();
+  return InvalidArgument(std::string(field) + " must be within [0, " + std::to_string(limits.logprobs_max) + "], got " +
+                             std::to_string(*wanted),
+                         field);
 }
 
 Status CheckLength(const Request& request, const RequestLimits& limits) {
@@ -145,8 +138,8 @@ Status ValidateRequest(const Request& request, const RequestLimits& limits) {
   if (Status s = CheckIds(request.prompt, limits, "input"); !s.ok()) return s;
   if (Status s = CheckSampling(request.sampling, limits); !s.ok()) return s;
   if (Status s = CheckStopping(request, limits); !s.ok()) return s;
-  if (Status s = CheckLogprobs(request.output.logprobs, "output.logprobs"); !s.ok()) return s;
-  if (Status s = CheckLogprobs(request.output.prompt_logprobs, "output.prompt_logprobs"); !s.ok()) return s;
+  if (Status s = CheckLogprobs(request.output.logprobs, limits, "output.logprobs"); !s.ok()) return s;
+  if (Status s = CheckLogprobs(request.output.prompt_logprobs, limits, "output.prompt_logprobs"); !s.ok()) return s;
   return CheckLength(request, limits);
 }
 

@@ -415,5 +415,20 @@ TEST(EngineThread, StopsWhileRequestsRun) {
   for (const auto& events : all) EXPECT_EQ(events->ends(), 1);
 }
 
+TEST(EngineThread, AfterStopNothingIsPushedAndNothingIsTaken) {
+  const RealClock clock;
+  const auto events = std::make_shared<Collector>();
+  auto engine = Engine::Create({}, models::MakeFingerprintModel({}), nullptr, clock).value();
+  engine->StartThread();
+  ASSERT_TRUE(engine->Submit(Greedy(20, 4000), events).ok());
+  events->WaitForTokens(3);
+  engine->Stop();
+  EXPECT_EQ(events->ends(), 1);
+  EXPECT_EQ(events.use_count(), 1) << "the engine has let go of the sink";
+  EXPECT_EQ(engine->Submit(Greedy(1, 1), events).status().code(), StatusCode::kUnavailable);
+  engine->Stop();
+  EXPECT_EQ(events->ends(), 1);
+}
+
 }  // namespace
 }  // namespace invar::engine
