@@ -40,7 +40,7 @@ void AddOptions(CLI::App& app, Options& o) {
   input->add_option("--chat", o.chat, "JSON file: messages, or {messages, tools, template_options}; - reads stdin");
   input->require_option(1);
   app.add_option("--model", o.model, "Name of the model; empty: the served one");
-  app.add_option("--request-id", o.request_id, "Id of the request in logs");
+  app.add_option("--request-id", o.request_id, "Id of the request in the answer and in debug logs");
   app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate; absent: up to the model's length");
   app.add_option("--min-tokens", o.min_tokens, "No stop before so many tokens");
   app.add_option("--temperature", o.temperature, "0: greedy; absent: the model's default, as for all that follow");
