@@ -54,6 +54,9 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context());
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline;
+    request_id_ = translated->request.request_id;
+    Logger("server")->debug("request={} begins: tenant={} prompt_tokens={} max_tokens={}", request_id_, tenant,
+                            translated->request.prompt.size(), translated->request.stopping.max_tokens);
     engine::Engine& engine = *service_.model_.load()->engine;
     auto stream =
         std::make_shared<TokenStream>(TokenStream::Options{.form = std::move(translated->form),
@@ -76,6 +79,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   void Finish(const Status& status) override {
     service_.metrics_.CountCall(Rpc::kGenerate, status.code());
+    Logger("server")->debug("request={} ends: {}", request_id_, StatusCodeName(status.code()));
     finished_at_ = service_.clock_.Now();
     grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(ToGrpcStatus(status));
   }
@@ -117,6 +121,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   const TimeNs arrived_;
   std::atomic<bool> cancelled_ = false;
   std::atomic<TimeNs> finished_at_ = kNever;
+  std::string request_id_;  // Set before the engine knows of the call; empty where it never got so far.
   Mutex mu_;
   std::shared_ptr<TokenStream> stream_ GUARDED_BY(mu_);  // Shared: engine and RPC end independently.
 };
@@ -202,23 +207,25 @@ grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContext* context,
                                                       const v1::DetokenizeRequest* request,
                                                       v1::DetokenizeResponse* response) {
-  return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", *request, [this, request, response] {
-    StatusOr<std::string> text = TranslateDetokenize(*request, Context());
-    if (!text.ok()) return text.status();
-    response->set_text(*std::move(text));
-    return OkStatus();
-  });
+  return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", *request,
+                  [this, request, response] {
+                    StatusOr<std::string> text = TranslateDetokenize(*request, Context());
+                    if (!text.ok()) return text.status();
+                    response->set_text(*std::move(text));
+                    return OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContext* context,
                                                       const v1::RenderChatRequest* request,
                                                       v1::RenderChatResponse* response) {
-  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request, [this, request, response] {
-    StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context());
-    if (!rendered.ok()) return rendered.status();
-    *response = *std::move(rendered);
-    return OkStatus();
-  });
+  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request,
+                  [this, request, response] {
+                    StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context());
+                    if (!rendered.ok()) return rendered.status();
+                    *response = *std::move(rendered);
+                    return OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
@@ -283,7 +290,8 @@ Status GenerateService::CallBegins(const int64_t bytes) {
   request_bytes_ += bytes;
   // A request alone always has room: server.request_bytes_max bounds it.
   if (others == 0 || request_bytes_ <= config_.limits.open_request_bytes_max) return OkStatus();
-  return ResourceExhausted(fmt::format("the requests of all open calls hold {} bytes already; try again later", others));
+  return ResourceExhausted(
+      fmt::format("the requests of all open calls hold {} bytes already; try again later", others));
 }
 
 void GenerateService::CallEnds(const int64_t bytes) {
@@ -308,7 +316,7 @@ void GenerateService::GenerateEnds(GenerateCall* call) {
   --calls_open_;
 }
 
-int64_t GenerateService::request_bytes() {
+int64_t GenerateService::request_bytes() const {
   MutexLock lock(mu_);
   return request_bytes_;
 }

@@ -36,7 +36,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // Generate calls that are not over.
   int64_t calls_open() const { return calls_open_; }
   // Memory that the requests of all open calls hold: gRPC keeps each until its call is over.
-  int64_t request_bytes();
+  int64_t request_bytes() const;
   // Waits until no call of any kind is open, at most `timeout`. True when none is.
   bool WaitIdle(std::chrono::milliseconds timeout);
 
@@ -77,12 +77,12 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> calls_open_ = 0;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar idle_;  // A call has ended, or is not being reset any more.
   CondVar wake_watch_;
   std::set<GenerateCall*> calls_ GUARDED_BY(mu_);      // Of Generate, not over.
   GenerateCall* resetting_ GUARDED_BY(mu_) = nullptr;  // The watch uses its context now.
-  int64_t open_ GUARDED_BY(mu_) = 0;  // Calls of all kinds.
+  int64_t open_ GUARDED_BY(mu_) = 0;                   // Calls of all kinds.
   int64_t request_bytes_ GUARDED_BY(mu_) = 0;
   bool closing_ GUARDED_BY(mu_) = false;
   TaskQueue writers_;    // One thread: writes of all streams.
