@@ -22,8 +22,8 @@ static void CopyRow(const void* from, const int64_t n, const bool bf16, void* to
   }
 }
 
-// As many independent accumulators as the product kernel keeps, each taking one pair a step. Inputs come from `sink`, so
-// that nothing can be computed beforehand, and every accumulator goes into it.
+// As many independent accumulators as the product kernel keeps, each taking one pair a step. Inputs come from `sink`,
+// so that nothing can be computed beforehand, and every accumulator goes into it.
 static double Peak(const int64_t steps, float* sink) {
   constexpr int R = Bf16Product::kMostRows;
   constexpr int G = kTileGroups[R];

@@ -108,9 +108,9 @@ static inline float MaxLanes(const v16 a) {
 static inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-// Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows. Sixteen registers hold the
-// accumulators (2 a row and group), the weights (2) and a broadcast; widening pairs on the way takes three more, so a sixth
-// row would spill, at 25 % of the speed.
+// Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows. Sixteen registers hold
+// the accumulators (2 a row and group), the weights (2) and a broadcast; widening pairs on the way takes three more, so
+// a sixth row would spill, at 25 % of the speed.
 static constexpr int kMaxTileRows = 6;
 static constexpr int kMaxWideningRows = 5;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 2, 1, 1, 1, 1};
