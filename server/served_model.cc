@@ -1,18 +1,76 @@
 // Binds configuration to loaders and engine: the only place where config fields become options of the layers below.
 #include "server/served_model.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/log.h"
+#include "engine/validate.h"
 
 namespace invar::server {
 namespace {
 
+// CPU time a container may use a second of time, in cores; nothing where no quota is set. More threads than that would
+// be stopped together at every period's end, in the middle of a step.
+std::optional<double> CpuQuota() {
+  double quota = -1, period = 0;
+  std::string text;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> text >> period) {
+    quota = text == "max" ? -1 : std::atof(text.c_str());
+  } else {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  if (!(quota > 0 && period > 0)) return std::nullopt;
+  return quota / period;
+}
+
 int UsableCores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  int cores = CPU_COUNT(&set);
+  if (const std::optional<double> quota = CpuQuota(); quota && *quota < cores) cores = static_cast<int>(*quota);
+  return std::max(1, cores);
+}
+
+// Packing a large model takes minutes: a line every tenth.
+std::function<void(int64_t, int64_t)> LogPacking() {
+  return [next = int64_t{10}](const int64_t done, const int64_t total) mutable {
+    const int64_t percent = total > 0 ? static_cast<int64_t>(100.0 * static_cast<double>(done) / total) : 100;
+    if (percent < next) return;
+    Logger("server")->info("packing weights: {} % of {} bytes", percent, total);
+    next = percent / 10 * 10 + 10;
+  };
+}
+
+// Requests inherit these numbers: what would be refused in each of them is refused once, here, where it can be mended.
+Status CheckDefaults(const std::string& folder, const models::GenerationDefaults& defaults, const int32_t usable_ids) {
+  const engine::RequestLimits limits{
+      .usable_ids = usable_ids, .max_sequence_tokens = INT32_MAX, .pages = INT32_MAX, .has_text = true};
+  engine::Request request;
+  request.prompt = {TokenId(0)};
+  request.sampling.temperature = defaults.temperature;
+  request.sampling.top_p = defaults.top_p;
+  request.sampling.top_k = defaults.top_k;
+  request.sampling.min_p = defaults.min_p;
+  request.sampling.repetition_penalty = defaults.repetition_penalty;
+  if (Status s = engine::ValidateRequest(request, limits); !s.ok()) {
+    return InvalidArgument(fmt::format("{}/generation_config.json: {}", folder, s.message()), s.field());
+  }
+  request.stopping.stop_token_ids = defaults.eos;
+  if (Status s = engine::ValidateRequest(request, limits); !s.ok()) {
+    return InvalidArgument(fmt::format("{}: eos_token_id of generation_config.json or config.json, or eos_token of "
+                                       "tokenizer_config.json: {}",
+                                       folder, s.message()),
+                           "eos_token_id");
+  }
+  return OkStatus();
 }
 
 // One row a running request; at least 64, so that prompt_logprobs get on.
@@ -57,7 +115,7 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
                          .max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
                          .max_logits_rows = LogitsRows(options),
                          .pack_to_file = options.pack_to_file,
-                         .progress = {}},
+                         .progress = LogPacking()},
                         *parts.backend);
   if (!model.ok()) return model.status();
   parts.model = *std::move(model);
@@ -65,6 +123,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
 }
 
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock) {
+  const int32_t usable_ids = std::min(parts.tokenizer->vocabulary_size(), parts.model->spec().vocabulary_size);
+  if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
   auto served = std::make_unique<ServedModel>();
   served->parts = std::move(parts);
   const auto& options = config.engine;
@@ -75,6 +135,9 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .max_queued = static_cast<int32_t>(options.queue_max),
        .kv_budget_bytes = options.kv_budget,
        .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
+       .stop_strings_max = config.limits.stop_strings_max,
+       .stop_string_bytes_max = config.limits.stop_string_bytes_max,
+       .logprobs_max = config.limits.logprobs_max,
        .stalled_reader_limit = std::chrono::nanoseconds(config.limits.slow_reader_timeout).count()},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock);
   if (!created.ok()) return created.status();

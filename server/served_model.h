@@ -42,7 +42,8 @@ struct ServedModel {
   const models::ModelSpec& spec() const { return engine->spec(); }
 };
 
-// Errors: as Engine::Create. Effects: allocates the KV budget and starts the engine thread.
+// Errors: as Engine::Create; INVALID_ARGUMENT naming the model's file whose defaults no request could use. Effects:
+// allocates the KV budget and starts the engine thread.
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock);
 
 }  // namespace invar::server

@@ -1,6 +1,6 @@
-// The border between wire and engine: the only place that turns proto messages into engine structs and back, and the
-// only place that validates requests. Every limit is checked before anything is allocated by it; every number is
-// checked in the form !(x >= lo && x <= hi), which refuses NaN too.
+// The border between wire and engine: the only place that turns proto messages into engine structs and back. Here it
+// is judged what only the wire knows (features that are missing, names, texts, chats) and how many entries a list may
+// have, before anything is allocated by it. The ranges of numbers and ids stand in engine/validate.h alone.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -46,6 +46,7 @@ struct TranslatedRequest {
   AnswerForm form;
 };
 
+// Requires: the result goes through Engine::Submit, which judges its numbers.
 // Errors: INVALID_ARGUMENT with the field named; NOT_FOUND (model); UNIMPLEMENTED naming the field whose feature this
 // build lacks. Time: tokenizes and renders, so not on the engine thread. `request.deadline` is left to the caller.
 StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, const std::string& tenant,

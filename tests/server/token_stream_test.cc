@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
+#include <set>
+#include <thread>
 #include <vector>
 
 namespace invar::server {
@@ -15,6 +18,7 @@ class ManualWriter final : public MessageWriter {
   void Write(const v1::GenerateResponse* message) override {
     MutexLock lock(mu_);
     Check(!in_flight_, "one write in flight");
+    NoteThread();
     in_flight_ = true;
     messages_.push_back(*message);
     changed_.NotifyAll();
@@ -22,6 +26,7 @@ class ManualWriter final : public MessageWriter {
   void Finish(const Status& status) override {
     MutexLock lock(mu_);
     Check(!status_, "one end");
+    NoteThread();
     status_ = status;
     changed_.NotifyAll();
   }
@@ -48,17 +53,34 @@ class ManualWriter final : public MessageWriter {
     MutexLock lock(mu_);
     return messages_.size();
   }
+  size_t thread_count() {
+    MutexLock lock(mu_);
+    return threads_.size();
+  }
   bool ended() {
     MutexLock lock(mu_);
     return status_.has_value();
   }
 
  private:
+  void NoteThread() REQUIRES_LOCK(mu_) { threads_.insert(std::this_thread::get_id()); }
+
   Mutex mu_;
   CondVar changed_;
+  std::set<std::thread::id> threads_ GUARDED_BY(mu_);
   bool in_flight_ GUARDED_BY(mu_) = false;
   std::vector<v1::GenerateResponse> messages_ GUARDED_BY(mu_);
   std::optional<Status> status_ GUARDED_BY(mu_);
+};
+
+// Moves when told to; read by the writers' thread meanwhile.
+class HandClock final : public Clock {
+ public:
+  TimeNs Now() const override { return now_; }
+  void Advance(const TimeNs by) { now_ += by; }
+
+ private:
+  std::atomic<TimeNs> now_ = 1;
 };
 
 class TokenStreamTest : public testing::Test {
@@ -79,7 +101,7 @@ class TokenStreamTest : public testing::Test {
     return {.text = text, .tokens = {TokenId(id)}, .logprobs = {}};
   }
 
-  RealClock clock_;
+  HandClock clock_;
   Metrics metrics_{false};
   std::unique_ptr<engine::Engine> engine_;
   ManualWriter writer_;
@@ -164,6 +186,62 @@ TEST_F(TokenStreamTest, WritesNothingMoreOnceTheReaderIsGone) {
   stream->Push(engine::FailedEvent{Status(StatusCode::kCancelled, "gone")});
   EXPECT_EQ(writer_.AwaitEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(writer_.count(), 1U);
+}
+
+TEST_F(TokenStreamTest, AWriteThatFailsCancelsTheRequestInTheEngine) {
+  const auto stream = Make(true);
+  engine::Request request;
+  request.prompt = {TokenId(1)};
+  request.stopping.max_tokens = 1000;
+  const StatusOr<SequenceId> id = engine_->Submit(request, stream);
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  stream->SetId(*id);
+  ASSERT_TRUE(engine_->RunOneStep());
+  writer_.Await(1);
+  writer_.Complete(*stream, /*ok=*/false);
+  engine_->RunOneStep();
+  EXPECT_EQ(engine_->Stats().cancelled, 1);
+  EXPECT_EQ(writer_.AwaitEnd().code(), StatusCode::kCancelled);
+}
+
+TEST_F(TokenStreamTest, CutsAReaderThatStallsAfterTheEngineHasFinished) {
+  const auto stream = Make(true);
+  stream->Push(engine::StartedEvent{});
+  writer_.Await(1);
+  stream->Push(engine::FinishedEvent{});
+  clock_.Advance(999);
+  stream->CutStalledReader(1000);
+  clock_.Advance(1);
+  stream->CutStalledReader(1000);
+  stream->CutStalledReader(1000);
+  EXPECT_EQ(writer_.AwaitEnd().code(), StatusCode::kAborted);
+  writer_.Complete(*stream);  // Comes later; changes nothing.
+  EXPECT_EQ(writer_.count(), 1U);
+}
+
+TEST_F(TokenStreamTest, DoesNotCutAReaderThatOnlyHasNothingToRead) {
+  const auto stream = Make(true);
+  stream->Push(engine::StartedEvent{});
+  writer_.Await(1);
+  writer_.Complete(*stream);
+  clock_.Advance(5000);
+  stream->CutStalledReader(1000);
+  stream->Push(engine::FinishedEvent{});
+  EXPECT_TRUE(writer_.Await(2).has_finished());
+  writer_.Complete(*stream);
+  EXPECT_TRUE(writer_.AwaitEnd().ok());
+}
+
+TEST_F(TokenStreamTest, OneThreadAloneCallsTheWriter) {
+  const auto stream = Make(true);
+  stream->Push(engine::StartedEvent{});
+  writer_.Await(1);
+  stream->Push(Delta("x", 1));
+  writer_.Complete(*stream);  // From this thread, as gRPC completes from its own.
+  writer_.Await(2);
+  stream->Push(engine::FailedEvent{Status(StatusCode::kDeadlineExceeded, "late")});
+  EXPECT_EQ(writer_.AwaitEnd().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(writer_.thread_count(), 1U);
 }
 
 }  // namespace

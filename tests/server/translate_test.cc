@@ -110,6 +110,28 @@ TEST_F(Translate, AllowedIdsAreSortedWithoutRepeats) {
   EXPECT_EQ(Run().request.sampling.allowed_token_ids, (std::vector<TokenId>{TokenId(1), TokenId(3), TokenId(9)}));
 }
 
+TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
+  const std::string text = "the model writes the same words again and again";
+  const StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, models::ControlTokens::kStayText, false);
+  ASSERT_TRUE(ids.ok());
+  ASSERT_LT(ids->size(), text.size());
+  v1::DetokenizeRequest request;
+  for (const TokenId id : *ids) request.add_ids(id.value());
+  const TranslateContext context{.model_name = name_,
+                                 .spec = spec_,
+                                 .max_request_tokens = 90,
+                                 .tokenizer = *tokenizer_,
+                                 .chat_template = nullptr,
+                                 .defaults = defaults_,
+                                 .limits = limits_};
+  limits_.text_bytes_max = static_cast<int64_t>(text.size());
+  const StatusOr<std::string> whole = TranslateDetokenize(request, context);
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(*whole, text);
+  limits_.text_bytes_max = static_cast<int64_t>(text.size()) - 1;
+  EXPECT_EQ(TranslateDetokenize(request, context).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(ToGrpcStatus, KeepsCodeMessageAndField) {
   EXPECT_TRUE(ToGrpcStatus(OkStatus()).ok());
   const grpc::Status status = ToGrpcStatus(InvalidArgument("sampling.top_p: no", "sampling.top_p"));
