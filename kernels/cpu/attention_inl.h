@@ -121,13 +121,14 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   if constexpr (kExpands && P::kPerStep == 2) {
     widened = rows >= kWidenFrom && to > from;  // Without steps only the correction remains: Rows applies it.
     if (widened) {
-      RowsWidened<kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, p.value_stride,
-                                 true, t.correction + begin);
+      RowsWidened<kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums,
+                                 p.value_stride, true, t.correction + begin,
+                                 prefetch != nullptr ? prefetch : reinterpret_cast<const char*>(values));
     }
   }
   if (!widened) {
-    Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, p.value_stride, true,
-                           t.correction + begin, prefetch);
+    Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums,
+                           p.value_stride, true, t.correction + begin, prefetch);
   }
   if (P::kPerStep == 1 || (seen.last + 1) % 2 == 0) return;
   // The last position has no partner yet: its pair enters with the partner cleared.
@@ -159,7 +160,9 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   const auto* queries = static_cast<const typename P::A*>(t.q) + begin_row * steps;
   float* scores = t.scores + begin_row * 64;
   if constexpr (kExpands && P::kPerStep == 2) {
-    if (rows >= kWidenFrom) RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr);
+    if (rows >= kWidenFrom)
+      RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr,
+                             reinterpret_cast<const char*>(values));
   }
   if (!kExpands || P::kPerStep == 1 || rows < kWidenFrom) {
     Rows<P, kLine, 16 * P::kPerStep>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr,

@@ -34,8 +34,8 @@ struct F32Product {
   static inline v16 Second(const v16 acc, const v16& w, const A& a) { return Fma(Set1(a), w, acc); }
 };
 
-// f32 x bf16 pairs already widened: [step][even 16 | odd 16] floats. The same operations as WidenProduct, without the cost
-// of widening in every row tile.
+// f32 x bf16 pairs already widened: [step][even 16 | odd 16] floats. The same operations as WidenProduct, without the
+// cost of widening in every row tile.
 struct WidenedPair {
   const float* at;
 };
@@ -45,17 +45,21 @@ struct WidenedProduct {
   static constexpr int kPerStep = 2;
   static constexpr int kMostRows = kMaxTileRows;
   static inline WidenedPair LoadW(const float* w) { return {w}; }
-  static inline v16 First(const v16 acc, const WidenedPair& w, const A& a) { return Fma(Set1(a.odd), Load(w.at + 16), acc); }
-  static inline v16 Second(const v16 acc, const WidenedPair& w, const A& a) { return Fma(Set1(a.even), Load(w.at), acc); }
+  static inline v16 First(const v16 acc, const WidenedPair& w, const A& a) {
+    return Fma(Set1(a.odd), Load(w.at + 16), acc);
+  }
+  static inline v16 Second(const v16 acc, const WidenedPair& w, const A& a) {
+    return Fma(Set1(a.even), Load(w.at), acc);
+  }
 };
 
 // Accumulators of R rows x G groups of 16 columns stay in registers over `steps` of k.
 // kStep: elements of w from step to step; kGroup: from group to group. `scale` (or null) multiplies the loaded
-// accumulators.
+// accumulators. Not inlined: registers are allocated for this loop alone, so that nothing of it goes through the stack.
 template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
-static inline void Tile(const typename P::A* a, const int64_t a_stride, const typename P::W* w, const int64_t steps,
-                        float* acc, const int64_t acc_stride, const bool load, const float* scale,
-                        const char* prefetch) {
+[[gnu::noinline]] static void Tile(const typename P::A* a, const int64_t a_stride, const typename P::W* w,
+                                   const int64_t steps, float* acc, const int64_t acc_stride, const bool load,
+                                   const float* scale, const char* prefetch) {
   v16 c[R][G];
   for (int r = 0; r < R; ++r) {
     for (int g = 0; g < G; ++g) {
@@ -109,8 +113,8 @@ static inline void RowTiles(const int64_t tiles, const typename P::A* a, const i
 // Any number of rows: tiles of nearly equal height. Rows do not meet, so the cut changes no bits.
 template <typename P, int kStep, int kGroup>
 static inline void Rows(const int64_t rows, const typename P::A* a, const int64_t a_stride, const typename P::W* w,
-                        const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride, const bool load,
-                        const float* scale, const char* prefetch) {
+                        const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
+                        const bool load, const float* scale, const char* prefetch) {
   const int64_t tiles = (rows + P::kMostRows - 1) / P::kMostRows;
   const int64_t high = (rows + tiles - 1) / tiles;
   const int64_t count_high = rows - tiles * (high - 1);
@@ -122,13 +126,22 @@ static inline void Rows(const int64_t rows, const typename P::A* a, const int64_
     const float* factors = scale != nullptr ? scale + done : nullptr;
     const char* ahead = part == 0 ? prefetch : nullptr;
     const auto run = [&](auto r) {
-      RowTiles<P, decltype(r)::value, kStep, kGroup>(count, from, a_stride, w, steps, groups, sums, acc_stride, load, factors, ahead);
+      RowTiles<P, decltype(r)::value, kStep, kGroup>(count, from, a_stride, w, steps, groups, sums, acc_stride, load,
+                                                     factors, ahead);
     };
     switch (height) {
-      case 1: run(Constant<1>()); break;
-      case 2: run(Constant<2>()); break;
-      case 3: run(Constant<3>()); break;
-      case 4: run(Constant<4>()); break;
+      case 1:
+        run(Constant<1>());
+        break;
+      case 2:
+        run(Constant<2>());
+        break;
+      case 3:
+        run(Constant<3>());
+        break;
+      case 4:
+        run(Constant<4>());
+        break;
       case 5:
         if constexpr (P::kMostRows >= 5) run(Constant<5>());
         break;
@@ -140,30 +153,77 @@ static inline void Rows(const int64_t rows, const typename P::A* a, const int64_
   }
 }
 
-// Many rows on an instruction set that widens: one group of 16 columns at a time, widened once into a contiguous stripe
-// that stays in the first-level cache over all row tiles. Same sums as Rows<WidenProduct>.
+// One row tile of WidenProduct that also leaves the widened weights in `stripe` for the tiles after it: widening hides
+// behind the products. 16 columns; `prefetch` (or null) as in RowTiles.
+template <int R, int kStep>
+[[gnu::noinline]] static void WideningTile(const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
+                                           const int64_t steps, float* stripe, float* acc, const int64_t acc_stride,
+                                           const bool load, const float* scale, const char* prefetch) {
+  v16 c[R];
+  for (int r = 0; r < R; ++r) {
+    c[r] = load ? Load(acc + r * acc_stride) : Zero();
+    if (scale != nullptr) c[r] = Mul(c[r], Set1(scale[r]));
+  }
+  for (int64_t s = 0; s < steps; ++s) {
+    PrefetchFar(prefetch + s * 64);
+    const Pairs pair = LoadPairs(w + s * kStep);
+    Store(stripe + s * 32 + 16, pair.odd);
+    for (int r = 0; r < R; ++r) c[r] = Fma(Set1(a[r * a_stride + s].odd), pair.odd, c[r]);
+    Store(stripe + s * 32, pair.even);
+    for (int r = 0; r < R; ++r) c[r] = Fma(Set1(a[r * a_stride + s].even), pair.even, c[r]);
+  }
+  for (int r = 0; r < R; ++r) Store(acc + r * acc_stride, c[r]);
+}
+
+static constexpr int64_t kStripeSteps = 64;  // A stripe of 8 KiB: with a few rows it fits the first-level cache.
+
+// Several rows on an instruction set that widens: one group of 16 columns at a time, widened once into a contiguous
+// stripe that stays in the first-level cache over all row tiles. Same sums as Rows<WidenProduct>. `prefetch`: memory to
+// bring nearer, 64 bytes a step and group.
 template <int kStep, int kGroup>
 static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
-                               const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride, const bool load,
-                               const float* scale) {
-  constexpr int64_t kSteps = 128;  // A stripe of 16 KiB.
-  alignas(64) float stripe[kSteps * 32];
-  for (int64_t s = 0; s < steps; s += kSteps) {
-    const int64_t count = Least(kSteps, steps - s);
+                               const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
+                               const bool load, const float* scale, const char* prefetch) {
+  alignas(64) float stripe[kStripeSteps * 32];
+  const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
+  const int64_t first = Least(kMaxWideningRows, (rows + tiles - 1) / tiles);
+  for (int64_t s = 0; s < steps; s += kStripeSteps) {
+    const int64_t count = Least(kStripeSteps, steps - s);
+    const float* factors = s == 0 ? scale : nullptr;
     for (int64_t g = 0; g < groups; ++g) {
-      for (int64_t i = 0; i < count; ++i) {
-        const Pairs pair = LoadPairs(w + (s + i) * kStep + g * kGroup);
-        Store(stripe + i * 32, pair.even);
-        Store(stripe + i * 32 + 16, pair.odd);
+      const auto run = [&](auto r) {
+        WideningTile<decltype(r)::value, kStep>(a + s, a_stride, w + s * kStep + g * kGroup, count, stripe,
+                                                acc + g * 16, acc_stride, load || s > 0, factors,
+                                                prefetch + (s * groups + g * count) * 64);
+      };
+      switch (first) {
+        case 1:
+          run(Constant<1>());
+          break;
+        case 2:
+          run(Constant<2>());
+          break;
+        case 3:
+          run(Constant<3>());
+          break;
+        case 4:
+          run(Constant<4>());
+          break;
+        default:
+          run(Constant<kMaxWideningRows>());
+          break;
       }
-      Rows<WidenedProduct, 32, 0>(rows, a + s, a_stride, stripe, count, 1, acc + g * 16, acc_stride, load || s > 0,
-                                  s == 0 ? scale : nullptr, nullptr);
+      if (rows > first) {
+        Rows<WidenedProduct, 32, 0>(rows - first, a + first * a_stride + s, a_stride, stripe, count, 1,
+                                    acc + first * acc_stride + g * 16, acc_stride, load || s > 0,
+                                    factors != nullptr ? factors + first : nullptr, nullptr);
+      }
     }
   }
 }
 
-// From how many rows on widening pays.
-static constexpr int64_t kWidenFrom = 3 * kMaxWideningRows;
+// From how many rows on widening pays: where one tile does not take them all.
+static constexpr int64_t kWidenFrom = kMaxWideningRows + 1;
 
 // Adds bias and old contents as asked, and stores the valid columns.
 static inline void StorePanel(const PanelProduct& p, const float* acc) {
@@ -197,11 +257,29 @@ static void PanelProductOf(const PanelProduct& p) {
   StorePanel(p, acc);
 }
 
+// Blocks of k. The rows' part of a block is copied together first: in place, rows lie pages apart and every column
+// group would meet cold lines and translations again.
 static void PanelProductWidened(const PanelProduct& p) {
+  constexpr int64_t kStride = kStripeSteps + 1;  // Rows start in different banks and sets of the cache.
+  constexpr int64_t kLine = 2 * kPanelColumns;   // Elements of w a step.
   alignas(64) float acc[kBlockRows * kPanelColumns];
-  RowsWidened<2 * kPanelColumns, 32>(p.rows, static_cast<const WidenProduct::A*>(p.a), p.a_stride / 2,
-                                     static_cast<const uint16_t*>(p.panel), (p.k + 1) / 2, kPanelColumns / 16, acc,
-                                     kPanelColumns, false, nullptr);
+  alignas(64) float block[kBlockRows * kStride * 2];
+  const auto* a = static_cast<const float*>(p.a);
+  const auto* w = static_cast<const uint16_t*>(p.panel);
+  const int64_t steps = (p.k + 1) / 2;
+  for (int64_t s = 0; s < steps; s += kStripeSteps) {
+    const int64_t count = Least(kStripeSteps, steps - s);
+    for (int64_t r = 0; r < p.rows; ++r) {
+      const float* from = a + r * p.a_stride + s * 2;
+      float* to = block + r * kStride * 2;
+      int64_t i = 0;
+      for (; i + 16 <= count * 2; i += 16) Store(to + i, Load(from + i));
+      for (; i < count * 2; ++i) to[i] = from[i];
+    }
+    RowsWidened<kLine, 32>(p.rows, reinterpret_cast<const WidenProduct::A*>(block), kStride, w + s * kLine, count,
+                           kPanelColumns / 16, acc, kPanelColumns, s > 0, nullptr,
+                           reinterpret_cast<const char*>(w + (s + count) * kLine));
+  }
   StorePanel(p, acc);
 }
 
