@@ -175,7 +175,10 @@ template <int R, int kStep>
   for (int r = 0; r < R; ++r) Store(acc + r * acc_stride, c[r]);
 }
 
-static constexpr int64_t kStripeSteps = 64;  // A stripe of 8 KiB: with a few rows it fits the first-level cache.
+// Steps of a stripe: 8 KiB, so that it and a few whole rows fit the first-level cache, or 16 KiB, so that many tiles
+// pass their sums through memory half as often.
+static constexpr int64_t kMostStripeSteps = 128;
+static inline int64_t StripeSteps(const int64_t rows) { return rows <= 24 ? kMostStripeSteps / 2 : kMostStripeSteps; }
 
 // Several rows on an instruction set that widens: one group of 16 columns at a time, widened once into a contiguous
 // stripe that stays in the first-level cache over all row tiles. Same sums as Rows<WidenProduct>. `prefetch`: memory to
@@ -184,11 +187,12 @@ template <int kStep, int kGroup>
 static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
                                const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
                                const bool load, const float* scale, const char* prefetch) {
-  alignas(64) float stripe[kStripeSteps * 32];
+  alignas(64) float stripe[kMostStripeSteps * 32];
+  const int64_t block = StripeSteps(rows);
   const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
   const int64_t first = Least(kMaxWideningRows, (rows + tiles - 1) / tiles);
-  for (int64_t s = 0; s < steps; s += kStripeSteps) {
-    const int64_t count = Least(kStripeSteps, steps - s);
+  for (int64_t s = 0; s < steps; s += block) {
+    const int64_t count = Least(block, steps - s);
     const float* factors = s == 0 ? scale : nullptr;
     for (int64_t g = 0; g < groups; ++g) {
       const auto run = [&](auto r) {
@@ -257,29 +261,12 @@ static void PanelProductOf(const PanelProduct& p) {
   StorePanel(p, acc);
 }
 
-// Blocks of k. The rows' part of a block is copied together first: in place, rows lie pages apart and every column
-// group would meet cold lines and translations again.
 static void PanelProductWidened(const PanelProduct& p) {
-  constexpr int64_t kStride = kStripeSteps + 1;  // Rows start in different banks and sets of the cache.
-  constexpr int64_t kLine = 2 * kPanelColumns;   // Elements of w a step.
   alignas(64) float acc[kBlockRows * kPanelColumns];
-  alignas(64) float block[kBlockRows * kStride * 2];
-  const auto* a = static_cast<const float*>(p.a);
-  const auto* w = static_cast<const uint16_t*>(p.panel);
-  const int64_t steps = (p.k + 1) / 2;
-  for (int64_t s = 0; s < steps; s += kStripeSteps) {
-    const int64_t count = Least(kStripeSteps, steps - s);
-    for (int64_t r = 0; r < p.rows; ++r) {
-      const float* from = a + r * p.a_stride + s * 2;
-      float* to = block + r * kStride * 2;
-      int64_t i = 0;
-      for (; i + 16 <= count * 2; i += 16) Store(to + i, Load(from + i));
-      for (; i < count * 2; ++i) to[i] = from[i];
-    }
-    RowsWidened<kLine, 32>(p.rows, reinterpret_cast<const WidenProduct::A*>(block), kStride, w + s * kLine, count,
-                           kPanelColumns / 16, acc, kPanelColumns, s > 0, nullptr,
-                           reinterpret_cast<const char*>(w + (s + count) * kLine));
-  }
+  const auto* panel = static_cast<const uint16_t*>(p.panel);
+  const auto* ahead = reinterpret_cast<const char*>(panel + StripeSteps(p.rows) * 2 * kPanelColumns);  // One block.
+  RowsWidened<2 * kPanelColumns, 32>(p.rows, static_cast<const WidenProduct::A*>(p.a), p.a_stride / 2, panel,
+                                     (p.k + 1) / 2, kPanelColumns / 16, acc, kPanelColumns, false, nullptr, ahead);
   StorePanel(p, acc);
 }
 
