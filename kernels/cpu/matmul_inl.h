@@ -187,6 +187,7 @@ template <int kStep, int kGroup>
 static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
                                const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
                                const bool load, const float* scale, const char* prefetch) {
+  static_assert(!kExpands || kMaxWideningRows <= 5, "the switch below names every lower height");
   alignas(64) float stripe[kMostStripeSteps * 32];
   const int64_t block = StripeSteps(rows);
   const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
