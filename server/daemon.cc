@@ -6,7 +6,10 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 
+#include <memory>
 #include <utility>
 
 #include "base/file.h"
@@ -25,12 +28,33 @@ constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMetadataBytesMax = 16 * 1024;
 
+// gRPC takes what is not a certificate at start and only logs it when a client comes.
+Status CheckCertificate(const config::Config::Tls& tls, const std::string& certificate_pem,
+                        const std::string& key_pem) {
+  const auto reader = [](const std::string& pem) {
+    return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
+                                                     BIO_free);
+  };
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(reader(certificate_pem).get(), nullptr, nullptr, nullptr), X509_free);
+  if (certificate == nullptr)
+    return InvalidArgument("tls.certificate: " + tls.certificate + " holds no PEM certificate");
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(reader(key_pem).get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
+  if (key == nullptr) return InvalidArgument("tls.key: " + tls.key + " holds no PEM private key");
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return InvalidArgument("tls.key: " + tls.key + " is not the key of " + tls.certificate);
+  }
+  return OkStatus();
+}
+
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(const config::Config::Tls& tls) {
   if (tls.certificate.empty()) return grpc::InsecureServerCredentials();
   const StatusOr<std::string> certificate = ReadFile(tls.certificate, kPemBytesMax);
   if (!certificate.ok()) return certificate.status();
   const StatusOr<std::string> key = ReadFile(tls.key, kPemBytesMax);
   if (!key.ok()) return key.status();
+  if (Status s = CheckCertificate(tls, *certificate, *key); !s.ok()) return s;
   grpc::SslServerCredentialsOptions options(tls.client_ca.empty()
                                                 ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
                                                 : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);

@@ -72,7 +72,7 @@ TEST(GoneReader, ACancelWhileTheRequestIsPreparedIsNotLost) {
   EXPECT_EQ(daemon.stats().finished_length, 0) << "it ran to its end for nobody";
 }
 
-TEST(GoneReader, OneThatTakesNotEvenItsStatusIsResetThoughTheEngineIsDone) {
+TEST(GoneReader, OneThatTakesNotEvenItsStatusIsReset) {
   config::Config config = TinyConfig();
   config.limits.stream_buffer = 16 << 20;  // The engine never waits.
   config.limits.slow_reader_timeout = config::Duration(200);
@@ -87,7 +87,6 @@ TEST(GoneReader, OneThatTakesNotEvenItsStatusIsResetThoughTheEngineIsDone) {
   const auto reader = stub->Generate(&context, request);
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  while (daemon.stats().finished_length == 0) std::this_thread::yield();
   EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(20))) << "the call stays open for ever";
   while (reader->Read(&response)) {
   }
