@@ -44,15 +44,20 @@ class Gate final : public grpc::experimental::Interceptor {
       Empty(*methods);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) status_sent_ = true;
-    // A call that closes before we sent a status was cancelled. (ServerContext::IsCancelled must not be asked here: on
-    // the synchronous API, which reflection uses, it runs the interceptors again, without end.)
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) && !status_sent_) {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) && Cancelled()) {
       on_cancel_(info_.server_context()->peer());
     }
     methods->Proceed();
   }
 
  private:
+  // A reset call may still get a status from its handler, so the context is asked. Not on the synchronous API, which
+  // reflection uses: there the question runs the interceptors again, without end; no status means cancelled.
+  bool Cancelled() const {
+    const bool synchronous = std::string_view(info_.method()).starts_with("/grpc.reflection.");
+    return synchronous ? !status_sent_ : info_.server_context()->IsCancelled();
+  }
+
   // Health's Watch would stay open for ever and never send a status. Its handler, which takes raw bytes, ends a call
   // whose request it cannot parse.
   void SpoilHealthRequest(InterceptorBatchMethods& methods) {
