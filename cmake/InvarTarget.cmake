@@ -1,4 +1,4 @@
-# invar_library / invar_test / invar_bench: one place for standards, warnings, sanitizers and floating-point flags.
+# invar_library / invar_test: one place for standards, warnings, sanitizers and floating-point flags.
 
 set(INVAR_SANITIZE "" CACHE STRING "address;undefined or thread, set by the presets")
 
@@ -57,15 +57,4 @@ function(invar_test)
     set(A_TIMEOUT 600)
   endif()
   set_tests_properties(${A_NAME} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}")
-endfunction()
-
-# invar_bench(NAME matmul_bench SOURCES matmul_bench.cc DEPS kernels)
-function(invar_bench)
-  cmake_parse_arguments(A "" "NAME" "SOURCES;DEPS" ${ARGN})
-  add_executable(${A_NAME} ${A_SOURCES})
-  set(deps)
-  foreach(dep ${A_DEPS})
-    list(APPEND deps invar_${dep})
-  endforeach()
-  target_link_libraries(${A_NAME} PRIVATE invar_flags ${deps} benchmark::benchmark_main)
 endfunction()
