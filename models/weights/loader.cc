@@ -198,7 +198,8 @@ class WeightLoader {
 
   StatusOr<LoadedWeights> Load() {
     if (options_.pack_to_file && LoadFromFile()) return std::move(weights_);
-    weights_.fingerprint_ = FingerprintOf(plan_.checkpoint(), config_text_);
+    // Known already where a packed file was tried: hashing reads every weight.
+    if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.checkpoint(), config_text_);
     weights_.memory_ = std::make_shared<LoadedWeights::AnonymousMemory>(layout_.bytes);
     if (weights_.memory_->data == MAP_FAILED) {
       return ResourceExhausted(fmt::format("{}: wanted {} bytes of memory for packed weights, found too little",
@@ -221,11 +222,12 @@ class WeightLoader {
     std::optional<PackedFile> packed = OpenPackedFile(path, key, why);
     if (!packed.has_value()) {
       if (!why.empty()) Logger("models")->info("packing again, {}: {}", path, why);
-      const std::string fingerprint = FingerprintOf(plan_.checkpoint(), config_text_);
-      const Status written = WritePackedFile(path, key, fingerprint, [this](const std::span<std::byte> payload) {
-        Packer(plan_, layout_, backend_, options_).Fill(payload);
-        return OkStatus();
-      });
+      weights_.fingerprint_ = FingerprintOf(plan_.checkpoint(), config_text_);
+      const Status written =
+          WritePackedFile(path, key, weights_.fingerprint_, [this](const std::span<std::byte> payload) {
+            Packer(plan_, layout_, backend_, options_).Fill(payload);
+            return OkStatus();
+          });
       if (!written.ok()) {
         Logger("models")->info("packing into memory: {}", written.message());
         return false;
