@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/split_mix64.h"
 #include "models/stack_plan.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/strict_json.h"
@@ -126,20 +127,14 @@ const std::array<NamedShape, 9>& Shapes() {
   return shapes;
 }
 
-// SplitMix64: small, and the same everywhere.
 class Random {
  public:
-  explicit Random(const uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15U;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  }
-  double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
+  explicit Random(const uint64_t seed) : bits_(seed) {}
+  uint64_t Next() { return bits_.Next(); }
+  double Uniform() { return static_cast<double>(bits_.Next() >> 11) * 0x1p-53; }
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 // Bf16 bits of scale * the standard normal's quantile (i + 0.5) / 4096: a value costs a look-up, so that a gigabyte of

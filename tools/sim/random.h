@@ -4,18 +4,15 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/split_mix64.h"
+
 namespace invar::sim {
 
 class Random {
  public:
-  explicit Random(const uint64_t seed) : state_(seed) {}
+  explicit Random(const uint64_t seed) : bits_(seed) {}
 
-  uint64_t Next() {
-    uint64_t x = state_ += 0x9E3779B97F4A7C15ULL;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-    return x ^ (x >> 31);
-  }
+  uint64_t Next() { return bits_.Next(); }
   // Within [low, high].
   int32_t Between(const int32_t low, const int32_t high) {
     return low + static_cast<int32_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
@@ -27,7 +24,7 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 }  // namespace invar::sim
