@@ -31,6 +31,15 @@ struct KvSpan {
   int32_t rows = 0;
   int32_t first_position = 0;
   KvView kv;
+  // Positions below it hold their k and v in the pages already: QkvPrepare leaves those bytes alone.
+  int32_t write_from = 0;
+};
+
+// Where the state behind the first `rows` rows of a StateSpan goes, besides the span's own state.
+struct EmittedState {
+  int32_t rows = 0;  // 1..StateSpan::rows
+  float* conv = nullptr;
+  float* recurrent = nullptr;
 };
 
 // As KvSpan, for one recurrent layer: both states are read and written in place.
@@ -39,6 +48,8 @@ struct StateSpan {
   int32_t rows = 0;
   float* conv = nullptr;       // [kernel - 1, conv_dim], oldest row first: the last inputs of the convolution.
   float* recurrent = nullptr;  // [heads_v, dim_k, dim_v]
+  // Rows strictly ascending. The bits are those a span ending at that row would leave.
+  std::span<const EmittedState> emit = {};
 };
 
 struct AttentionShape {

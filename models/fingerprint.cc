@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "kernels/numerics.h"
+#include "models/forward_check.h"
 #include "models/model.h"
 
 namespace invar::models {
@@ -69,6 +70,7 @@ class FingerprintModel final : public Model {
   const ModelSpec& spec() const override { return spec_; }
 
   kernels::ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
+    CheckSpans(spec_, spans);
     int64_t row = 0;
     for (const ForwardSpan& span : spans) row = RunSpan(memory, span, row);
     return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
@@ -92,22 +94,28 @@ class FingerprintModel final : public Model {
   int64_t RunSpan(const SequenceMemory& memory, const ForwardSpan& span, int64_t row) {
     const int64_t first = span.first.value();
     const int64_t length = static_cast<int64_t>(span.tokens.size());
-    Check(first + length <= spec_.max_sequence_tokens, "a span ends within the model's limit", first + length);
-    Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= first + length,
-          "the page table covers the span", span.pages.size(), first + length);
     ReadHistory(memory, span);
+    std::span<const StateCopy> checkpoints = span.checkpoints;
     for (int64_t i = 0; i < length; ++i) {
       RunToken(memory, span, first + i, span.tokens[i]);
+      if (!checkpoints.empty() && checkpoints[0].after.value() == first + i + 1) {
+        StoreStates(memory, checkpoints[0].to);
+        checkpoints = checkpoints.subspan(1);
+      }
       if (i < length - span.logits_rows) continue;
       Check(row < options_.max_logits_rows, "logits rows within the limit", row);
       FillRow(RowHash(), {logits_.data() + row++ * spec_.vocabulary_size, static_cast<size_t>(spec_.vocabulary_size)});
     }
-    if (spec_.state_bytes > 0) std::memcpy(StateAt(memory, span), states_.data(), spec_.state_bytes);
+    StoreStates(memory, span.state);
     return row;
   }
 
-  std::byte* StateAt(const SequenceMemory& memory, const ForwardSpan& span) const {
-    return memory.states + span.state.value() * spec_.state_bytes;
+  std::byte* StateAt(const SequenceMemory& memory, const SlotId slot) const {
+    return memory.states + slot.value() * spec_.state_bytes;
+  }
+
+  void StoreStates(const SequenceMemory& memory, const SlotId slot) const {
+    if (spec_.state_bytes > 0) std::memcpy(StateAt(memory, slot), states_.data(), spec_.state_bytes);
   }
 
   void ReadHistory(const SequenceMemory& memory, const ForwardSpan& span) {
@@ -116,15 +124,18 @@ class FingerprintModel final : public Model {
       for (int64_t p = 0; p < span.first.value(); ++p) read += ReadEntry(Load(EntryAt(memory, span, layer, p)), p);
       history_[layer] = read;
     }
-    if (spec_.state_bytes > 0) std::memcpy(states_.data(), StateAt(memory, span), spec_.state_bytes);
+    if (spec_.state_bytes > 0) std::memcpy(states_.data(), StateAt(memory, span.state), spec_.state_bytes);
   }
 
   void RunToken(const SequenceMemory& memory, const ForwardSpan& span, const int64_t position, const TokenId token) {
     for (int32_t layer = 0; layer < spec_.attention_layers; ++layer) {
-      const uint64_t previous = position == 0 ? 0 : Load(EntryAt(memory, span, layer, position - 1));
-      const uint64_t entry = NextEntry(layer, position, token, previous);
-      std::memcpy(EntryAt(memory, span, layer, position), &entry, sizeof entry);
-      history_[layer] += ReadEntry(entry, position);
+      std::byte* at = EntryAt(memory, span, layer, position);
+      if (position >= span.kv_from.value()) {
+        const uint64_t previous = position == 0 ? 0 : Load(EntryAt(memory, span, layer, position - 1));
+        const uint64_t entry = NextEntry(layer, position, token, previous);
+        std::memcpy(at, &entry, sizeof entry);
+      }
+      history_[layer] += ReadEntry(Load(at), position);
     }
     for (int32_t layer = 0; layer < spec_.recurrent_layers; ++layer) {
       states_[layer] = NextState(layer, token, states_[layer]);

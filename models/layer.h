@@ -25,7 +25,8 @@ struct Step {
   kernels::ConstF32View sin;
   std::span<kernels::KvSpan> kv_spans;
   std::span<kernels::StateSpan> state_spans;
-  int64_t state_bytes = 0;  // Stride of slots.
+  std::span<kernels::EmittedState> emitted;  // What state_spans' `emit` are views of: span after span.
+  int64_t state_bytes = 0;                   // Stride of slots.
 };
 
 class Mixer {

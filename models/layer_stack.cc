@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "models/forward_check.h"
 #include "models/layer.h"
 
 namespace invar::models {
@@ -57,11 +58,33 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend) {
   return spec;
 }
 
+// Bytes of a slot that belong to no layer's state.
+struct Gap {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+std::vector<Gap> StateGaps(const ModelSpec& spec) {
+  std::vector<Gap> gaps;
+  int64_t used = 0;
+  const auto part = [&](const int64_t begin, const int64_t floats) {
+    if (begin > used) gaps.push_back({used, begin});
+    used = begin + int64_t{sizeof(float)} * floats;
+  };
+  for (const RecurrentLayerState& state : spec.recurrent_states) {
+    part(state.recurrent_offset_bytes, int64_t{state.heads_v} * state.dim_k * state.dim_v);
+    part(state.conv_offset_bytes, int64_t{state.conv_rows} * state.conv_dim);
+  }
+  part(spec.state_bytes, 0);
+  return gaps;
+}
+
 class LayerStack final : public Model {
  public:
   LayerStack(const StackPlan& plan, const ModelOptions& options, kernels::Backend& backend, WeightPlan& weights)
       : backend_(backend),
         spec_(MakeSpec(plan, backend)),
+        state_gaps_(StateGaps(spec_)),
         hidden_(plan.hidden),
         norm_eps_(plan.norm_eps),
         rope_(plan.attention.rope),
@@ -110,6 +133,7 @@ class LayerStack final : public Model {
 
   ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
     const FlushDenormals flush;  // The caller computes too, with the same rounding as the pool's workers.
+    CheckSpans(spec_, spans);
     GatherSpans(memory, spans);
     const auto rows = static_cast<int64_t>(ids_.size());
     if (rows == 0) return Rows(logits_, 0);
@@ -126,6 +150,7 @@ class LayerStack final : public Model {
               .sin = sin,
               .kv_spans = kv_spans_,
               .state_spans = state_spans_,
+              .emitted = emitted_,
               .state_bytes = spec_.state_bytes};
     Embed(x);
     backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
@@ -195,19 +220,18 @@ class LayerStack final : public Model {
     pages_.clear();
     kv_spans_.resize(spans.size());
     state_spans_.resize(spans.size());
+    emitted_.clear();
     size_t total_pages = 0;
-    for (const ForwardSpan& span : spans) total_pages += span.pages.size();
-    pages_.reserve(total_pages);  // Before views of it are taken below.
+    size_t total_checkpoints = 0;
+    for (const ForwardSpan& span : spans) {
+      total_pages += span.pages.size();
+      total_checkpoints += span.checkpoints.size();
+    }
+    pages_.reserve(total_pages);  // Before views of both are taken below.
+    emitted_.reserve(total_checkpoints);
     for (size_t i = 0; i < spans.size(); ++i) {
       const ForwardSpan& span = spans[i];
       const auto rows = static_cast<int32_t>(span.tokens.size());
-      const int32_t end = span.first.value() + rows;
-      Check(rows > 0 && span.first.value() >= 0 && end <= spec_.max_sequence_tokens,
-            "a span lies inside the model's positions", span.first, rows);
-      Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= end || spec_.attention_layers == 0,
-            "pages cover the span", span.pages.size(), end);
-      Check(span.logits_rows >= 0 && span.logits_rows <= rows, "logits are wanted of the span's own rows",
-            span.logits_rows);
       const size_t first_page = pages_.size();
       for (const PageId page : span.pages) pages_.push_back(page.value());
       const auto row_begin = static_cast<int32_t>(ids_.size());
@@ -217,8 +241,10 @@ class LayerStack final : public Model {
                       .kv = {.arena = memory.pages,
                              .page_stride_bytes = spec_.page_bytes,
                              .layer_offset_bytes = 0,
-                             .pages = std::span<const int32_t>(pages_).subspan(first_page)}};
+                             .pages = std::span<const int32_t>(pages_).subspan(first_page)},
+                      .write_from = span.kv_from.value()};
       state_spans_[i] = {.row_begin = row_begin, .rows = rows};
+      GatherCheckpoints(memory, span, state_spans_[i]);
       for (int32_t j = 0; j < rows; ++j) {
         const int32_t id = span.tokens[static_cast<size_t>(j)].value();
         Check(id >= 0 && id < spec_.vocabulary_size, "token ids lie in the vocabulary", id);
@@ -228,6 +254,18 @@ class LayerStack final : public Model {
     }
     Check(static_cast<int64_t>(ids_.size()) <= max_rows_, "a batch fits the limit given at load", ids_.size(),
           max_rows_);
+  }
+
+  // Layers write their parts of a slot; what lies between them is zeroed here, so that equal states are equal bytes.
+  void GatherCheckpoints(const SequenceMemory& memory, const ForwardSpan& span, kernels::StateSpan& state_span) {
+    if (spec_.state_bytes == 0) return;
+    const size_t begin = emitted_.size();
+    for (const StateCopy& copy : span.checkpoints) {
+      emitted_.push_back({.rows = copy.after - span.first});
+      std::byte* slot = memory.states + int64_t{copy.to.value()} * spec_.state_bytes;
+      for (const Gap& gap : state_gaps_) std::memset(slot + gap.begin, 0, static_cast<size_t>(gap.end - gap.begin));
+    }
+    state_span.emit = std::span<const kernels::EmittedState>(emitted_).subspan(begin);
   }
 
   // Only the wanted rows pay for the final norm and the head.
@@ -251,6 +289,7 @@ class LayerStack final : public Model {
   // Set at construction.
   kernels::Backend& backend_;
   ModelSpec spec_;
+  const std::vector<Gap> state_gaps_;
   const int64_t hidden_;
   const float norm_eps_;
   const RopePlan rope_;
@@ -277,6 +316,7 @@ class LayerStack final : public Model {
   std::vector<int32_t> pages_;
   std::vector<kernels::KvSpan> kv_spans_;
   std::vector<kernels::StateSpan> state_spans_;
+  std::vector<kernels::EmittedState> emitted_;
 };
 
 }  // namespace

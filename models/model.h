@@ -59,15 +59,28 @@ struct SequenceMemory {
   std::byte* states = nullptr;
 };
 
+// The recurrent and convolution state after the sequence's first `after` tokens also goes to slot `to`.
+struct StateCopy {
+  Position after;
+  SlotId to;
+};
+
 // `tokens` at positions [first, first + tokens.size()) of one sequence.
-// Requires: KV of [0, first) lies in `pages`, whose entries cover the span's last position; `state` holds the state
-// after first tokens (all zero bytes when first is 0).
+// Requires: KV of [0, max(first, kv_from)) lies in `pages`, whose entries cover the span's last position; `state` holds
+// the state after first tokens (all zero bytes when first is 0).
 struct ForwardSpan {
   std::span<const TokenId> tokens;
   Position first;
   std::span<const PageId> pages;
   SlotId state;             // Unused by dense models.
   int32_t logits_rows = 0;  // Logits wanted of the last `logits_rows` tokens of the span.
+  // States to keep of positions the span passes: all bytes of the slot become those that a forward ending there would
+  // have left in `state`, without a cut. Ascending, first < after <= first + tokens.size(); no slot of another span or
+  // checkpoint. Unused by dense models.
+  std::span<const StateCopy> checkpoints = {};
+  // Positions below have their KV in the pages, perhaps shared with other sequences: it is read and never written.
+  // Lets a span run again only to rebuild the state. At most first + tokens.size(); 0 (or first): all rows are written.
+  Position kv_from = {};
 };
 
 class Model {
@@ -75,9 +88,9 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelSpec& spec() const = 0;
 
-  // Runs all spans in one forward. Effects: writes KV and states of the spans. Gives the wanted logits, span after
-  // span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total tokens <=
-  // the limit given at load. Threads: engine thread only.
+  // Runs all spans in one forward. Effects: writes KV, states and checkpoints of the spans. Gives the wanted logits,
+  // span after span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total
+  // tokens <= the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
 };
 

@@ -41,6 +41,7 @@ static void QkvOneRow(const QkvRow& p) {
     NormAndRotate(p.q + h * p.q_head_stride, p, p.q_norm, y);
     for (int64_t i = 0; i < dim; i += 16) StoreAs(p.q_out, h * dim + i, p.bf16, LoadUpTo(y + i, dim - i), dim - i);
   }
+  if (p.page == nullptr) return;
   for (int64_t h = 0; h < p.kv_heads; ++h) {
     NormAndRotate(p.k + h * dim, p, p.k_norm, y);
     const float* v = p.v + h * dim;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/causal_conv.h"
 #include "kernels/cpu/delta_scan.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/isa.h"
@@ -15,7 +16,6 @@ namespace invar::kernels::cpu {
 namespace {
 
 constexpr int64_t kMaxHeadDim = 1024;
-constexpr int64_t kConvChannels = 128;  // A task's channels: 512 bytes of every row.
 
 class CpuBackend final : public Backend {
  public:
@@ -123,7 +123,7 @@ class CpuBackend final : public Backend {
                         .half = args.cos.cols,
                         .bf16 = numerics_.kv == DType::kBf16,
                         .q_out = args.q_out.row_bytes(t),
-                        .page = span.kv.page(position / kPageTokens),
+                        .page = position < span.write_from ? nullptr : span.kv.page(position / kPageTokens),
                         .place = position % kPageTokens});
       });
     }
@@ -137,21 +137,7 @@ class CpuBackend final : public Backend {
 
   void CausalConv(const ConvArgs& args) override {
     Check(args.kernel >= 1 && args.kernel <= kMaxConvKernel, "CausalConv: kernel width", args.kernel);
-    const int64_t blocks = (args.x.cols + kConvChannels - 1) / kConvChannels;
-    pool_.ParallelFor(static_cast<int64_t>(args.spans.size()) * blocks, [&](const int64_t task) {
-      const StateSpan& span = args.spans[task / blocks];
-      const int64_t c = task % blocks * kConvChannels;
-      table_.conv({.x = args.x.row(span.row_begin) + c,
-                   .x_stride = args.x.stride,
-                   .rows = span.rows,
-                   .channels = std::min(kConvChannels, args.x.cols - c),
-                   .weight = args.weight.data() + c * args.kernel,
-                   .kernel = args.kernel,
-                   .state = span.conv + c,
-                   .state_stride = args.x.cols,
-                   .out = args.out.row(span.row_begin) + c,
-                   .out_stride = args.out.stride});
-    });
+    RunCausalConv(table_, pool_, args);
   }
 
   void DeltaScan(const DeltaArgs& args) override {

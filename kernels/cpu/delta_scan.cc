@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/emit.h"
+
 namespace invar::kernels::cpu {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr int64_t kRowsPerTask = 8;
 // Part of a span handled in one round; `slot` is where its rows start in the scratch.
 struct Piece {
   const StateSpan* span;
-  int64_t first_row;  // Of the batch.
+  int64_t begin;  // Row of the span.
   int64_t rows;
   int64_t slot;
 };
@@ -67,29 +69,44 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& 
                  const int64_t h, const int64_t column) {
   static thread_local Scratch local;
   const DeltaShape& shape = args.shape;
-  const int64_t at = h / (shape.heads_v / shape.heads_k) * layout.slots + piece.slot;
+  const StateSpan& span = *piece.span;
   const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
-  table.delta_columns({.q = layout.q + at * shape.dim_k,
-                       .k = layout.k + at * shape.dim_k,
-                       .qk = layout.qk + at,
-                       .decay = layout.decay + h * layout.slots + piece.slot,
-                       .beta = layout.beta + h * layout.slots + piece.slot,
-                       .rows = piece.rows,
-                       .dim_k = shape.dim_k,
-                       .v = args.qkv.row(piece.first_row) + channel,
-                       .v_stride = args.qkv.stride,
-                       .state = piece.span->recurrent + h * shape.dim_k * shape.dim_v + column,
-                       .state_stride = shape.dim_v,
-                       .columns = std::min<int64_t>(kColumns, shape.dim_v - column),
-                       .out = args.out.row(piece.first_row) + h * shape.dim_v + column,
-                       .out_stride = args.out.stride,
-                       .scratch = local.Floats(shape.dim_k * kColumns)});
+  const int64_t columns = std::min<int64_t>(kColumns, shape.dim_v - column);
+  const int64_t state = h * shape.dim_k * shape.dim_v + column;
+  const auto run = [&](const int64_t begin, const int64_t end) {
+    const int64_t slot = piece.slot + begin - piece.begin;
+    const int64_t at = h / (shape.heads_v / shape.heads_k) * layout.slots + slot;
+    const int64_t row = span.row_begin + begin;
+    table.delta_columns({.q = layout.q + at * shape.dim_k,
+                         .k = layout.k + at * shape.dim_k,
+                         .qk = layout.qk + at,
+                         .decay = layout.decay + h * layout.slots + slot,
+                         .beta = layout.beta + h * layout.slots + slot,
+                         .rows = end - begin,
+                         .dim_k = shape.dim_k,
+                         .v = args.qkv.row(row) + channel,
+                         .v_stride = args.qkv.stride,
+                         .state = span.recurrent + state,
+                         .state_stride = shape.dim_v,
+                         .columns = columns,
+                         .out = args.out.row(row) + h * shape.dim_v + column,
+                         .out_stride = args.out.stride,
+                         .scratch = local.Floats(shape.dim_k * kColumns)});
+  };
+  const auto emit = [&](const EmittedState& to) {
+    for (int64_t i = 0; i < shape.dim_k; ++i) {
+      const int64_t from = state + i * shape.dim_v;
+      std::copy_n(span.recurrent + from, columns, to.recurrent + from);
+    }
+  };
+  ForRowsBetweenEmits(span, piece.begin, piece.begin + piece.rows, run, emit);
 }
 
 }  // namespace
 
 void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared) {
   const DeltaShape& shape = args.shape;
+  CheckEmits(args.spans);
   const int64_t column_blocks = (shape.dim_v + kColumns - 1) / kColumns;
   for (int64_t done = 0;; done += kRoundTokens) {
     std::vector<Piece> pieces;
@@ -97,7 +114,7 @@ void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& a
     for (const StateSpan& span : args.spans) {
       if (span.rows <= done) continue;
       const int64_t count = std::min<int64_t>(kRoundTokens, span.rows - done);
-      pieces.push_back({&span, span.row_begin + done, count, static_cast<int64_t>(rows.size())});
+      pieces.push_back({&span, done, count, static_cast<int64_t>(rows.size())});
       for (int64_t i = 0; i < count; ++i) rows.push_back(span.row_begin + done + i);
     }
     if (pieces.empty()) return;

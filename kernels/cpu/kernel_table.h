@@ -50,8 +50,9 @@ struct QkvRow {
   int64_t half = 0;  // rotary dims / 2
   bool bf16 = true;  // Type of q_out and page.
   void* q_out = nullptr;
-  std::byte* page = nullptr;  // This layer's part of the page (layout in attention_inl.h).
-  int64_t place = 0;          // Position in the page.
+  std::byte* page =
+      nullptr;        // This layer's part of the page (layout in attention_inl.h); null: k and v stay unwritten.
+  int64_t place = 0;  // Position in the page.
 };
 
 // Query rows of one tile: token-major, `group` heads of one KV head a token.

@@ -1,7 +1,9 @@
 // Gated delta rule, one token after another (formula in backend.h). The state is kept in float between tokens.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/emit.h"
 #include "kernels/reference/ops.h"
 
 namespace invar::kernels::reference {
@@ -47,10 +49,17 @@ void StepHead(const DeltaArgs& args, const StateSpan& span, const int64_t t, con
 }  // namespace
 
 void DeltaScan(const DeltaArgs& args) {
+  const DeltaShape& shape = args.shape;
+  const int64_t state_size = int64_t{shape.heads_v} * shape.dim_k * shape.dim_v;
+  CheckEmits(args.spans);
   for (const StateSpan& span : args.spans) {
-    for (int64_t t = span.row_begin; t < span.row_begin + span.rows; ++t) {
-      for (int64_t h = 0; h < args.shape.heads_v; ++h) StepHead(args, span, t, h);
-    }
+    const auto run = [&](const int64_t begin, const int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t h = 0; h < shape.heads_v; ++h) StepHead(args, span, span.row_begin + r, h);
+      }
+    };
+    const auto emit = [&](const EmittedState& to) { std::copy_n(span.recurrent, state_size, to.recurrent); };
+    ForRowsBetweenEmits(span, 0, span.rows, run, emit);
   }
 }
 

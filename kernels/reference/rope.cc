@@ -57,6 +57,7 @@ void QkvPrepare(const QkvArgs& args) {
         const std::vector<float> q = NormAndRotate(args.q.row(t) + h * args.q_head_stride, args, args.q_norm, t);
         std::copy(q.begin(), q.end(), RowOf(args.q_out, t) + h * dim);
       }
+      if (position < span.write_from) continue;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
         const std::vector<float> k = NormAndRotate(args.k.row(t) + h * dim, args, args.k_norm, t);
         std::copy(k.begin(), k.end(), keys + place + h * dim);

@@ -74,11 +74,7 @@ class GatedDeltaNet final : public Mixer {
 
   void Run(Step& step, const Activations& x, const F32View residual) override {
     const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    for (size_t i = 0; i < step.spans.size(); ++i) {
-      std::byte* slot = step.memory.states + int64_t{step.spans[i].state.value()} * step.state_bytes;
-      step.state_spans[i].conv = reinterpret_cast<float*>(slot + state_.conv_offset_bytes);
-      step.state_spans[i].recurrent = reinterpret_cast<float*>(slot + state_.recurrent_offset_bytes);
-    }
+    PointAtStates(step);
     const int64_t z = net_.conv_dim();
     const int64_t b = z + net_.value_dim();
     const int64_t heads = net_.shape.heads_v;
@@ -123,6 +119,23 @@ class GatedDeltaNet final : public Mixer {
             .conv = scratch.F32(rows, net_.conv_dim()),
             .scan = scratch.F32(rows, net_.value_dim()),
             .out = scratch.Typed(rows, net_.value_dim(), numerics.activations)};
+  }
+
+  float* StateAt(const Step& step, const SlotId slot, const int64_t offset_bytes) const {
+    return reinterpret_cast<float*>(step.memory.states + int64_t{slot.value()} * step.state_bytes + offset_bytes);
+  }
+  // Of this layer, in the slots of all spans and checkpoints.
+  void PointAtStates(Step& step) const {
+    size_t emitted = 0;
+    for (size_t i = 0; i < step.spans.size(); ++i) {
+      step.state_spans[i].conv = StateAt(step, step.spans[i].state, state_.conv_offset_bytes);
+      step.state_spans[i].recurrent = StateAt(step, step.spans[i].state, state_.recurrent_offset_bytes);
+      for (const StateCopy& copy : step.spans[i].checkpoints) {
+        kernels::EmittedState& state = step.emitted[emitted++];
+        state.conv = StateAt(step, copy.to, state_.conv_offset_bytes);
+        state.recurrent = StateAt(step, copy.to, state_.recurrent_offset_bytes);
+      }
+    }
   }
 
   // Set at construction.

@@ -7,14 +7,6 @@
 namespace invar::kernels {
 namespace {
 
-std::vector<BackendOptions> AllOptions() {
-  std::vector<BackendOptions> all;
-  for (const std::string& isa : SupportedIsas()) {
-    for (const DType activations : {DType::kBf16, DType::kF32}) all.push_back({"cpu", isa, activations});
-  }
-  return all;
-}
-
 // |a - b| <= relative * |b| + absolute, elementwise.
 void ExpectClose(const std::vector<float>& got, const std::vector<float>& want, const double relative,
                  const double absolute) {
@@ -253,9 +245,7 @@ TEST_P(Conformance, Experts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(AllOptions()), [](const auto& info) {
-  return info.param.name + "_" + info.param.isa + "_" + std::string(DTypeName(info.param.activations));
-});
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(CpuOptions()), OptionsName);
 
 TEST(MakeBackend, NamesWhatItKnowsWhenAskedForAnother) {
   WorkerPool pool(1);

@@ -11,14 +11,6 @@
 namespace invar::kernels {
 namespace {
 
-std::vector<BackendOptions> AllOptions() {
-  std::vector<BackendOptions> all;
-  for (const std::string& isa : SupportedIsas()) {
-    for (const DType activations : {DType::kBf16, DType::kF32}) all.push_back({"cpu", isa, activations});
-  }
-  return all;
-}
-
 // Magnitudes from denormal to large, signs and zeros: what tells rounding orders and flushing apart.
 std::vector<float> WildFloats(const size_t count, const uint32_t seed) {
   std::mt19937 engine(seed);
@@ -295,9 +287,7 @@ TEST_P(Equality, ExpertRowsDoNotSeeTheirBatch) {
   EXPECT_EQ(BitsOf(together), BitsOf(alone));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Equality, testing::ValuesIn(AllOptions()), [](const auto& info) {
-  return info.param.name + "_" + info.param.isa + "_" + std::string(DTypeName(info.param.activations));
-});
+INSTANTIATE_TEST_SUITE_P(Backends, Equality, testing::ValuesIn(CpuOptions()), OptionsName);
 
 TEST(ExactFma, EqualsTheInstruction) {
   if (SupportedIsas().front() == "scalar") GTEST_SKIP() << "no fma instruction here";

@@ -2,6 +2,8 @@
 // outputs can be compared with the reference (closeness) or with another run (raw bits).
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -125,6 +127,25 @@ struct Rig {
   std::unique_ptr<Backend> backend;
 };
 
+// Every way the cpu backend computes on this machine.
+inline std::vector<BackendOptions> CpuOptions() {
+  std::vector<BackendOptions> all;
+  for (const std::string& isa : SupportedIsas()) {
+    for (const DType activations : {DType::kBf16, DType::kF32}) all.push_back({"cpu", isa, activations});
+  }
+  return all;
+}
+// And the reference.
+inline std::vector<BackendOptions> AllOptions() {
+  std::vector<BackendOptions> all = CpuOptions();
+  all.push_back({"reference", "", DType::kF32});
+  return all;
+}
+inline std::string OptionsName(const testing::TestParamInfo<BackendOptions>& info) {
+  const std::string isa = info.param.isa.empty() ? "" : info.param.isa + "_";
+  return info.param.name + "_" + isa + std::string(DTypeName(info.param.activations));
+}
+
 inline Rig ReferenceRig() { return Rig({.name = "reference", .isa = "", .activations = DType::kF32}); }
 
 // One layer's pages of one sequence; page numbers are scattered and neighbours poisoned, so a wrong page is noticed.
@@ -141,6 +162,7 @@ class Pages {
       for (int64_t i = 0; i < count; ++i) pages_[i] = static_cast<int32_t>(2 * (count - 1 - i) + 1);
     }
   }
+  std::vector<std::byte> bytes() const { return memory_; }
   KvView view() { return {memory_.data(), stride_, 64, pages_}; }
 
  private:

@@ -62,7 +62,8 @@ StatusOr<TinyModel> LoadTinyModel(const std::string& folder, const TinyModelOpti
   return tiny;
 }
 
-SequenceArena::SequenceArena(const models::ModelSpec& spec, const int32_t sequences, const int32_t tokens_max)
+SequenceArena::SequenceArena(const models::ModelSpec& spec, const int32_t sequences, const int32_t tokens_max,
+                             const int32_t spare_slots)
     : spec_(spec) {
   const int32_t pages_each = (tokens_max + kernels::kPageTokens - 1) / kernels::kPageTokens;
   const int32_t owned = sequences * pages_each;
@@ -75,7 +76,9 @@ SequenceArena::SequenceArena(const models::ModelSpec& spec, const int32_t sequen
     pages_.emplace_back(ids.begin() + s * pages_each, ids.begin() + (s + 1) * pages_each);
   page_memory_.reset(NewAligned(total * spec.page_bytes));
   std::memset(page_memory_.get(), 0x7B, static_cast<size_t>(total * spec.page_bytes));
-  state_memory_.reset(NewAligned(sequences * spec.state_bytes));
+  const int64_t slots = int64_t{sequences} + spare_slots;
+  state_memory_.reset(NewAligned(slots * spec.state_bytes));
+  std::memset(state_memory_.get(), 0x7B, static_cast<size_t>(slots * spec.state_bytes));
   for (int32_t s = 0; s < sequences; ++s) Reset(s);
 }
 
@@ -101,6 +104,27 @@ std::span<const float> SequenceArena::State(const int32_t sequence, const int64_
                                             const int64_t count) const {
   const std::byte* data = state_memory_.get() + sequence * spec_.state_bytes + offset_bytes;
   return {reinterpret_cast<const float*>(data), static_cast<size_t>(count)};
+}
+
+std::span<std::byte> SequenceArena::Slot(const int32_t slot) {
+  return {state_memory_.get() + slot * spec_.state_bytes, static_cast<size_t>(spec_.state_bytes)};
+}
+
+std::vector<std::byte> SequenceArena::PageBytes(const int32_t sequence) const {
+  std::vector<std::byte> bytes;
+  for (const PageId page : pages_[static_cast<size_t>(sequence)]) {
+    const std::byte* data = page_memory_.get() + page.value() * spec_.page_bytes;
+    bytes.insert(bytes.end(), data, data + spec_.page_bytes);
+  }
+  return bytes;
+}
+
+void SequenceArena::SetPageBytes(const int32_t sequence, std::span<const std::byte> bytes) {
+  const auto page_bytes = static_cast<size_t>(spec_.page_bytes);
+  for (const PageId page : pages_[static_cast<size_t>(sequence)]) {
+    std::memcpy(page_memory_.get() + page.value() * spec_.page_bytes, bytes.data(), page_bytes);
+    bytes = bytes.subspan(page_bytes);
+  }
 }
 
 std::vector<TokenId> Tokens(const std::span<const int32_t> ids) {

@@ -51,13 +51,18 @@ StatusOr<TinyModel> LoadTinyModel(const std::string& folder, const TinyModelOpti
 // and those nobody owns are filled with garbage, so that a wrong page shows.
 class SequenceArena {
  public:
-  SequenceArena(const models::ModelSpec& spec, int32_t sequences, int32_t tokens_max);
+  // `spare_slots` state slots follow the sequences' own, filled with garbage.
+  SequenceArena(const models::ModelSpec& spec, int32_t sequences, int32_t tokens_max, int32_t spare_slots = 0);
 
   models::SequenceMemory memory();
   models::ForwardSpan Span(int32_t sequence, std::span<const TokenId> tokens, int32_t first, int32_t logits_rows) const;
   // Zeroes the state and the pages, as the engine does before a slot is used again.
   void Reset(int32_t sequence);
   std::span<const float> State(int32_t sequence, int64_t offset_bytes, int64_t count) const;
+  // All bytes of one slot, or of all pages of one sequence, in order of positions.
+  std::span<std::byte> Slot(int32_t slot);
+  std::vector<std::byte> PageBytes(int32_t sequence) const;
+  void SetPageBytes(int32_t sequence, std::span<const std::byte> bytes);
 
  private:
   struct FreeAligned {

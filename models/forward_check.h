@@ -1,0 +1,11 @@
+// What every model requires of a batch, checked once at the top of a forward: only a bug above can break it.
+// Rules of single spans first, then that no two writers share a slot.
+#pragma once
+
+#include "models/model.h"
+
+namespace invar::models {
+
+void CheckSpans(const ModelSpec& spec, std::span<const ForwardSpan> spans);
+
+}  // namespace invar::models
