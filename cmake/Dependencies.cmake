@@ -23,3 +23,5 @@ find_package(OpenSSL REQUIRED)             # SHA-256 of weights, prefixes and AP
 find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)   # Unicode categories and NFC for the tokenizers.
 find_path(UTF8PROC_INCLUDE_DIR utf8proc.h REQUIRED)
 find_path(HTTPLIB_INCLUDE_DIR httplib.h REQUIRED)  # Ops port: /metrics, /livez, /readyz, /version.
+find_library(XXHASH_LIBRARY xxhash REQUIRED)       # Checksums of the disk tier at memory speed.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

@@ -1,0 +1,65 @@
+// See tally.h.
+#include "cache/tiers/tally.h"
+
+namespace invar::cache {
+
+void DecayedRate::Add(const int64_t bytes, const double seconds) {
+  constexpr double kKept = 0.9;  // The last ten transfers weigh about two thirds.
+  bytes_ = bytes_ * kKept + static_cast<double>(bytes);
+  seconds_ = seconds_ * kKept + seconds;
+}
+
+void TierTally::Accept(const int64_t bytes) {
+  ++stats_.in_flight;
+  stats_.in_flight_bytes += bytes;
+}
+
+void TierTally::End(const TierCall call, const Status& status, const int64_t bytes, const double seconds) {
+  --stats_.in_flight;
+  stats_.in_flight_bytes -= bytes;
+  Count(call, status);
+  if (!status.ok()) return;
+  if (call == TierCall::kPut) {
+    stats_.bytes_written += bytes;
+    writes_.Add(bytes, seconds);
+  } else if (call == TierCall::kGet) {
+    stats_.bytes_read += bytes;
+    reads_.Add(bytes, seconds);
+  }
+}
+
+void TierTally::Refuse(const TierCall call, const Status& status) { Count(call, status); }
+
+void TierTally::Count(const TierCall call, const Status& status) {
+  const auto miss = [&] { return static_cast<size_t>(MissOf(status.code())); };
+  switch (call) {
+    case TierCall::kFind:
+      ++stats_.finds;
+      if (!status.ok()) ++stats_.get_misses[miss()];
+      break;
+    case TierCall::kPut:
+      ++stats_.puts;
+      ++(status.ok() ? stats_.stored : stats_.put_misses[miss()]);
+      break;
+    case TierCall::kGet:
+      ++stats_.gets;
+      ++(status.ok() ? stats_.hits : stats_.get_misses[miss()]);
+      break;
+    case TierCall::kDrop:
+      ++stats_.drops;
+      break;
+  }
+}
+
+TierStats TierTally::Read(const TierContents& contents) const {
+  TierStats out = stats_;
+  out.records = contents.records;
+  out.bytes = contents.bytes;
+  out.budget_bytes = contents.budget_bytes;
+  out.evictions = contents.evictions;
+  out.write_bytes_per_second = writes_.bytes_per_second();
+  out.read_bytes_per_second = reads_.bytes_per_second();
+  return out;
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,46 @@
+// Tally: the statistics of a tier, counted the same way for every kind and driver.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "cache/tiers/tier.h"
+#include "cache/tiers/tier_store.h"
+
+namespace invar::cache {
+
+enum class TierCall { kFind, kPut, kGet, kDrop };
+
+// A rate that forgets: sums of bytes and seconds that shrink by a tenth at every transfer.
+class DecayedRate {
+ public:
+  void Add(int64_t bytes, double seconds);
+  double bytes_per_second() const { return seconds_ > 0 ? bytes_ / seconds_ : 0; }
+
+ private:
+  double bytes_ = 0;
+  double seconds_ = 0;
+};
+
+// Threads: its owner's lock.
+class TierTally {
+ public:
+  void Accept(int64_t bytes);
+  // A call that was accepted has ended; `seconds` is the time the store worked on it.
+  void End(TierCall call, const Status& status, int64_t bytes, double seconds);
+  // A call that was not accepted.
+  void Refuse(TierCall call, const Status& status);
+
+  int64_t in_flight() const { return stats_.in_flight; }
+  int64_t in_flight_bytes() const { return stats_.in_flight_bytes; }
+  TierStats Read(const TierContents& contents) const;
+
+ private:
+  void Count(TierCall call, const Status& status);
+
+  TierStats stats_;
+  DecayedRate writes_;
+  DecayedRate reads_;
+};
+
+}  // namespace invar::cache

@@ -1,0 +1,256 @@
+// See threaded_tier.h. A call lives in a Job that queue, deadline list and working thread share; whoever ends its
+// transfer first (TierTransfer::End) runs `done`, the others find it ended and let it be.
+#include "cache/tiers/threaded_tier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "cache/tiers/tally.h"
+
+namespace invar::cache {
+namespace {
+
+struct Job {
+  template <typename... Memory>
+  explicit Job(const TierCall c, Memory&&... memory) : call(c), transfer(std::forward<Memory>(memory)...) {}
+
+  const TierCall call;
+  TierTransfer transfer;
+  // Works on the store; then ends the job with the result, unless it has ended.
+  std::function<void()> run;
+  // Gives the reason to the caller's `done`.
+  std::function<void(Status)> fail;
+};
+using JobPtr = std::shared_ptr<Job>;
+
+class ThreadedTier final : public Tier {
+ public:
+  ThreadedTier(std::unique_ptr<TierStore> store, const Clock& clock, const ThreadedTierOptions& options)
+      : store_(std::move(store)), clock_(clock), options_(options) {
+    Check(options.threads > 0 && options.queue_max > 0, "a tier has threads and a queue");
+    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back([this] { EndLateJobs(); });
+  }
+
+  ~ThreadedTier() override {
+    std::multimap<TimeNs, JobPtr> open;
+    {
+      const MutexLock lock(mu_);
+      closing_ = true;
+      open.swap(open_);
+      reads_.clear();
+      writes_.clear();
+    }
+    work_.NotifyAll();
+    deadlines_.NotifyAll();
+    for (const auto& [deadline, job] : open) Fail(*job, Closed());
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::string_view name() const override { return store_->name(); }
+  std::vector<TierRecord> Inventory() override { return store_->Inventory(); }
+
+  Status Find(std::vector<TierKey> keys, const TimeNs deadline, TierFindDone done) override {
+    auto job = std::make_shared<Job>(TierCall::kFind, deadline);
+    job->run = [this, job = job.get(), keys = std::move(keys), done] {
+      Finish(
+          *job, [&] { return store_->Find(keys, job->transfer); }, done);
+    };
+    job->fail = [done = std::move(done)](Status status) { done(std::move(status)); };
+    return Enqueue(std::move(job));
+  }
+
+  Status Put(TierRecord record, TierPayload payload, const TimeNs deadline, TierDone done) override {
+    if (static_cast<int64_t>(record.header.size()) > kTierHeaderBytesMax ||
+        record.payload_bytes > kTierPayloadBytesMax) {
+      const Status status = InvalidArgument(
+          fmt::format("a record of {} header bytes (at most {}) and {} payload bytes (at most {})",
+                      record.header.size(), kTierHeaderBytesMax, record.payload_bytes, kTierPayloadBytesMax));
+      const MutexLock lock(mu_);
+      tally_.Refuse(TierCall::kPut, status);
+      return status;
+    }
+    auto job = std::make_shared<Job>(TierCall::kPut, std::move(payload), deadline);
+    Check(job->transfer.bytes() == record.payload_bytes, "spans sum up to payload_bytes", job->transfer.bytes(),
+          record.payload_bytes);
+    job->run = [this, job = job.get(), record = std::move(record), done] {
+      Finish(
+          *job, [&] { return store_->Put(record, job->transfer); }, done);
+    };
+    job->fail = std::move(done);
+    return Enqueue(std::move(job));
+  }
+
+  Status Get(const TierKey& key, TierSink sink, const TimeNs deadline, TierGetDone done) override {
+    auto job = std::make_shared<Job>(TierCall::kGet, std::move(sink), deadline);
+    job->run = [this, job = job.get(), key, done] {
+      Finish(
+          *job, [&] { return store_->Get(key, job->transfer); }, done);
+    };
+    job->fail = [done = std::move(done)](Status status) { done(std::move(status)); };
+    return Enqueue(std::move(job));
+  }
+
+  Status Drop(const TierKey& key, const TimeNs deadline, TierDone done) override {
+    auto job = std::make_shared<Job>(TierCall::kDrop, deadline);
+    job->run = [this, job = job.get(), key, done] {
+      Finish(
+          *job, [&] { return store_->Drop(key, job->transfer); }, done);
+    };
+    job->fail = std::move(done);
+    return Enqueue(std::move(job));
+  }
+
+  TierStats Stats() const override {
+    const TierContents contents = store_->Contents();
+    const MutexLock lock(mu_);
+    return tally_.Read(contents);
+  }
+
+ private:
+  static const Status& StatusOf(const Status& status) { return status; }
+  template <typename T>
+  static const Status& StatusOf(const StatusOr<T>& result) {
+    return result.status();
+  }
+
+  Status Enqueue(JobPtr job) {
+    const bool is_read = job->call == TierCall::kFind || job->call == TierCall::kGet;
+    bool is_nearest = false;
+    {
+      const MutexLock lock(mu_);
+      if (closing_) return Closed();
+      const int64_t bytes = tally_.in_flight_bytes() + job->transfer.bytes();
+      const bool is_full = tally_.in_flight() >= options_.queue_max ||
+                           (bytes > options_.queue_bytes_max && tally_.in_flight_bytes() > 0);
+      if (is_full) {
+        const Status status = ResourceExhausted(
+            fmt::format("{}: {} calls with {} bytes in flight, at most {} and {}", store_->name(), tally_.in_flight(),
+                        tally_.in_flight_bytes(), options_.queue_max, options_.queue_bytes_max));
+        tally_.Refuse(job->call, status);
+        return status;
+      }
+      tally_.Accept(job->transfer.bytes());
+      is_nearest = open_.empty() || job->transfer.deadline() < open_.begin()->first;
+      open_.emplace(job->transfer.deadline(), job);
+      (is_read ? reads_ : writes_).push_back(std::move(job));
+    }
+    work_.NotifyOne();
+    if (is_nearest) deadlines_.NotifyOne();
+    return OkStatus();
+  }
+
+  // Runs `work`, and `done` with its result where the job is still open.
+  template <typename WorkOnStore, typename Done>
+  void Finish(Job& job, const WorkOnStore& work, const Done& done) {
+    const TimeNs begin = clock_.Now();
+    auto result = work();
+    const double seconds = ToSeconds(clock_.Now() - begin);
+    if (!job.transfer.End()) return;
+    Close(job, StatusOf(result), seconds);
+    if (done) done(std::move(result));
+  }
+
+  void Fail(Job& job, Status status) {
+    if (!job.transfer.End()) return;
+    Close(job, status, 0);
+    if (job.fail) job.fail(std::move(status));
+  }
+
+  void Close(const Job& job, const Status& status, const double seconds) {
+    const MutexLock lock(mu_);
+    tally_.End(job.call, status, job.transfer.bytes(), seconds);
+    const auto [begin, end] = open_.equal_range(job.transfer.deadline());
+    const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &job; });
+    if (found != end) open_.erase(found);
+  }
+
+  JobPtr NextJob() {
+    const MutexLock lock(mu_);
+    for (;;) {
+      if (closing_) return nullptr;
+      std::deque<JobPtr>& queue = reads_.empty() ? writes_ : reads_;
+      if (!queue.empty()) {
+        JobPtr job = std::move(queue.front());
+        queue.pop_front();
+        return job;
+      }
+      work_.Wait(mu_);
+    }
+  }
+
+  void Work() {
+    while (const JobPtr job = NextJob()) {
+      if (clock_.Now() >= job->transfer.deadline()) {
+        Fail(*job, Late());
+      } else if (!job->transfer.ended()) {
+        job->run();
+      }
+    }
+  }
+
+  static Status Closed() { return Status(StatusCode::kCancelled, "the tier was closed"); }
+  Status Late() const { return Status(StatusCode::kDeadlineExceeded, fmt::format("{}: not in time", store_->name())); }
+
+  // The next job whose deadline has passed, waiting for it; null: closing.
+  JobPtr NextLateJob() {
+    const MutexLock lock(mu_);
+    for (;;) {
+      if (closing_) return nullptr;
+      if (open_.empty() || open_.begin()->first == kNever) {
+        deadlines_.Wait(mu_);
+        continue;
+      }
+      const TimeNs left = open_.begin()->first - clock_.Now();
+      if (left > 0) {
+        // In slices: a far deadline does not fit the arithmetic of every condition variable.
+        constexpr TimeNs kSliceNs = TimeNs{3600} * 1'000'000'000;
+        deadlines_.WaitFor(mu_, std::chrono::nanoseconds(std::min(left, kSliceNs)));
+        continue;
+      }
+      JobPtr job = std::move(open_.begin()->second);
+      open_.erase(open_.begin());
+      // Out of the queue too: while all threads are stuck, ended jobs must not pile up there.
+      for (std::deque<JobPtr>* const queue : {&reads_, &writes_}) std::erase(*queue, job);
+      return job;
+    }
+  }
+
+  void EndLateJobs() {
+    while (const JobPtr job = NextLateJob()) Fail(*job, Late());
+  }
+
+  // Set at construction.
+  const std::unique_ptr<TierStore> store_;
+  const Clock& clock_;
+  const ThreadedTierOptions options_;
+
+  mutable Mutex mu_;
+  CondVar work_;
+  CondVar deadlines_;
+  bool closing_ GUARDED_BY(mu_) = false;
+  std::deque<JobPtr> reads_ GUARDED_BY(mu_);
+  std::deque<JobPtr> writes_ GUARDED_BY(mu_);
+  std::multimap<TimeNs, JobPtr> open_ GUARDED_BY(mu_);  // Every job that has not ended, by deadline.
+  TierTally tally_ GUARDED_BY(mu_);
+
+  std::vector<std::thread> threads_;  // Last: they use all of the above.
+};
+
+}  // namespace
+
+std::unique_ptr<Tier> MakeThreadedTier(std::unique_ptr<TierStore> store, const Clock& clock,
+                                       const ThreadedTierOptions& options) {
+  return std::make_unique<ThreadedTier>(std::move(store), clock, options);
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,80 @@
+// The synchronous inside of a tier: what a kind (ram.cc, disk.cc, resp.cc) implements. Queues, deadlines, limits and
+// statistics are the same for all kinds and live in what drives a store: ThreadedTier in the daemon, SimulatedTier in
+// the simulation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cache/tiers/tier.h"
+
+namespace invar::cache {
+
+// The caller's memory of one call, reachable only while the call has not ended: a deadline can end it at any moment,
+// and from then on nobody touches the memory, though a thread may still sit in the system call.
+// Threads: any.
+class TierTransfer {
+ public:
+  explicit TierTransfer(TimeNs deadline);  // Find, Drop: no memory.
+  TierTransfer(TierPayload payload, TimeNs deadline);
+  TierTransfer(TierSink sink, TimeNs deadline);
+  TierTransfer(const TierTransfer&) = delete;
+  TierTransfer& operator=(const TierTransfer&) = delete;
+
+  TimeNs deadline() const { return deadline_; }
+  int64_t bytes() const { return bytes_; }
+
+  // Copies payload bytes from `offset` on into `to`. False: the call has ended; give up.
+  [[nodiscard]] bool CopyFromPayload(int64_t offset, std::span<std::byte> to);
+  // Copies `from` into the sink at `offset`. Only verified bytes may come here. False: the call has ended; give up.
+  [[nodiscard]] bool CopyToSink(int64_t offset, std::span<const std::byte> from);
+
+  // Ends the call and lets the keep-alive go. True for the first to end it: that one runs `done`.
+  [[nodiscard]] bool End();
+  bool ended();
+
+ private:
+  // Set at construction.
+  const TimeNs deadline_;
+  std::vector<int64_t> begins_;  // Of each span within the whole.
+  int64_t bytes_ = 0;            // After begins_, which its computation fills.
+
+  Mutex mu_;
+  bool ended_ GUARDED_BY(mu_) = false;
+  std::vector<std::span<const std::byte>> payload_ GUARDED_BY(mu_);
+  std::vector<std::span<std::byte>> sink_ GUARDED_BY(mu_);
+  std::shared_ptr<const void> keep_alive_ GUARDED_BY(mu_);
+};
+
+// What a store gives back where CopyFromPayload or CopyToSink said that the call has ended; nobody sees it.
+Status CallEnded();
+
+struct TierContents {
+  int64_t records = -1;
+  int64_t bytes = -1;
+  int64_t budget_bytes = -1;
+  int64_t evictions = 0;
+};
+
+// Threads: any number at once.
+class TierStore {
+ public:
+  virtual ~TierStore() = default;
+  virtual std::string_view name() const = 0;
+
+  // As in Tier.
+  virtual std::vector<TierRecord> Inventory() = 0;
+  virtual StatusOr<std::vector<TierRecord>> Find(std::span<const TierKey> keys, TierTransfer& call) = 0;
+  virtual Status Put(const TierRecord& record, TierTransfer& payload) = 0;
+  virtual StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) = 0;
+  virtual Status Drop(const TierKey& key, TierTransfer& call) = 0;
+
+  virtual TierContents Contents() const = 0;  // Cheap: no I/O, no lock that is held over I/O.
+};
+
+}  // namespace invar::cache

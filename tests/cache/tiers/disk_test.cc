@@ -1,0 +1,545 @@
+// The disk store where conformance does not reach: damage, faults of every system call, full disks, foreign folders,
+// and processes killed while they write.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "base/log.h"
+#include "base/split_mix64.h"
+#include "cache/tiers/disk_format.h"
+#include "cache/tiers/stores.h"
+#include "cache/tiers/threaded_tier.h"
+#include "tests/cache/tiers/temp_folder.h"
+#include "tests/cache/tiers/tier_kinds.h"
+
+namespace invar::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// The system's files, of which the n-th call fails, or all beyond some bytes on the disk.
+class FaultyFiles final : public FileLayer {
+ public:
+  static constexpr int kShort = -1;  // Not an errno: the call does a part of its work.
+
+  // The n-th call from now on (1 = the next) fails so; 0: none.
+  void FailCall(const int64_t n, const int error) {
+    left_ = n;
+    error_ = error;
+  }
+  bool has_failed() const { return left_ <= 0; }
+  void LimitDisk(const int64_t bytes) { disk_bytes_max_ = bytes; }
+
+  int Open(const std::string& path, const int flags) override {
+    if (const int error = Fault()) return error == kShort ? -EIO : -error;
+    const int fd = files_->Open(path, flags);
+    if (fd >= 0) {
+      const MutexLock lock(mu_);
+      paths_[fd] = path;
+    }
+    return fd;
+  }
+  int Close(const int fd) override {
+    // Fails as on NFS: the descriptor is gone all the same.
+    const int error = Fault();
+    const int closed = files_->Close(fd);
+    return error == 0 ? closed : error == kShort ? -EIO : -error;
+  }
+  int64_t ReadAt(const int fd, const std::span<std::byte> to, const int64_t offset) override {
+    if (const int error = Fault()) {
+      return error == kShort ? files_->ReadAt(fd, to.first(ShortOf(to.size())), offset) : -error;
+    }
+    return files_->ReadAt(fd, to, offset);
+  }
+  int64_t WriteAt(const int fd, const std::span<const std::byte> from, const int64_t offset) override {
+    if (const int error = Fault()) {
+      return error == kShort ? files_->WriteAt(fd, from.first(ShortOf(from.size())), offset) : -error;
+    }
+    {
+      const MutexLock lock(mu_);
+      int64_t& file_bytes = bytes_[paths_[fd]];
+      const int64_t grown = std::max(file_bytes, offset + static_cast<int64_t>(from.size()));
+      if (disk_bytes_ + grown - file_bytes > disk_bytes_max_) return -ENOSPC;
+      disk_bytes_ += grown - file_bytes;
+      file_bytes = grown;
+    }
+    return files_->WriteAt(fd, from, offset);
+  }
+  int Sync(const int fd) override {
+    return FaultOr([&] { return files_->Sync(fd); });
+  }
+  int64_t BytesOf(const int fd) override {
+    if (const int error = Fault()) return error == kShort ? -EIO : -error;
+    return files_->BytesOf(fd);
+  }
+  int LockExclusive(const int fd) override {
+    return FaultOr([&] { return files_->LockExclusive(fd); });
+  }
+  int Rename(const std::string& from, const std::string& to) override {
+    return FaultOr([&] {
+      const MutexLock lock(mu_);
+      bytes_[to] = bytes_[from];
+      bytes_.erase(from);
+      return files_->Rename(from, to);
+    });
+  }
+  int Remove(const std::string& path) override {
+    return FaultOr([&] {
+      const MutexLock lock(mu_);
+      disk_bytes_ -= bytes_[path];
+      bytes_.erase(path);
+      return files_->Remove(path);
+    });
+  }
+  int SetModifiedNow(const std::string& path) override {
+    return FaultOr([&] { return files_->SetModifiedNow(path); });
+  }
+  int MakeFolder(const std::string& path) override {
+    return FaultOr([&] { return files_->MakeFolder(path); });
+  }
+  int List(const std::string& path, std::vector<FolderEntry>& entries) override {
+    return FaultOr([&] { return files_->List(path, entries); });
+  }
+
+ private:
+  static size_t ShortOf(const size_t count) { return count > 1 ? count / 2 : count; }
+  // 0: none; else the error.
+  int Fault() { return left_ > 0 && --left_ == 0 ? error_ : 0; }
+  template <typename Call>
+  int FaultOr(const Call& call) {
+    const int error = Fault();
+    return error == 0 ? call() : error == kShort ? -EIO : -error;
+  }
+
+  const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
+  std::atomic<int64_t> left_ = 0;
+  int error_ = 0;
+  Mutex mu_;
+  int64_t disk_bytes_max_ = INT64_MAX / 2;
+  int64_t disk_bytes_ GUARDED_BY(mu_) = 0;
+  std::map<int, std::string> paths_ GUARDED_BY(mu_);
+  std::map<std::string, int64_t> bytes_ GUARDED_BY(mu_);
+};
+
+constexpr char kStoreId[] = "model aaaa numerics 1";
+
+class DiskTest : public testing::Test, public TierPlace {
+ protected:
+  // Thousands of records are damaged on purpose, each with a line in the log.
+  DiskTest() { Logger("cache")->set_level(spdlog::level::off); }
+
+  std::unique_ptr<Tier> Open(const int64_t budget_bytes) override {
+    StatusOr<std::unique_ptr<Tier>> tier = TryOpen(budget_bytes);
+    Check(tier.ok(), "the folder opens", tier.status().message());
+    return *std::move(tier);
+  }
+  StatusOr<std::unique_ptr<Tier>> TryOpen(const int64_t budget_bytes, const std::string& store_id = kStoreId) {
+    StatusOr<std::unique_ptr<TierStore>> store =
+        MakeDiskStore({.path = folder.path() + "/tier", .budget_bytes = budget_bytes, .store_id = store_id}, files);
+    if (!store.ok()) return store.status();
+    return MakeThreadedTier(*std::move(store), clock, {.threads = 1});
+  }
+  TimeNs Now() const override { return clock.Now(); }
+
+  std::vector<std::string> Files(const std::string& suffix) const {
+    std::vector<std::string> paths;
+    for (const auto& entry : fs::directory_iterator(folder.path() + "/tier")) {
+      if (entry.path().string().ends_with(suffix)) paths.push_back(entry.path());
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+
+  RealClock clock;
+  TempFolder folder;
+  FaultyFiles files;
+};
+
+constexpr int64_t kBudget = int64_t{64} << 20;
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void Spill(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+TEST_F(DiskTest, AFolderServesOneProcessAtATime) {
+  auto first = Open(kBudget);
+  const auto second = TryOpen(kBudget);
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.status().message(), HasSubstr("another process"));
+  first.reset();
+  EXPECT_TRUE(TryOpen(kBudget).ok());
+}
+
+TEST_F(DiskTest, AnotherModelsFolderIsRefusedAndLeftAlone) {
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 1, 1000).ok());
+  const auto other = TryOpen(kBudget, "model bbbb numerics 1");
+  EXPECT_EQ(other.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(other.status().message(), HasSubstr("model aaaa"));
+  EXPECT_THAT(other.status().message(), HasSubstr("model bbbb"));
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, 1000).ToString(), "OK");
+}
+
+TEST_F(DiskTest, AFolderWithOtherFilesIsRefused) {
+  fs::create_directory(folder.path() + "/tier");
+  Spill(folder.path() + "/tier/letter.txt", "dear all");
+  const auto tier = TryOpen(kBudget);
+  EXPECT_EQ(tier.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(tier.status().message(), HasSubstr("letter.txt"));
+  EXPECT_EQ(Slurp(folder.path() + "/tier/letter.txt"), "dear all");
+}
+
+TEST_F(DiskTest, ADamagedStoreFileIsRefusedWithWhatToDo) {
+  Open(kBudget).reset();
+  const std::string path = folder.path() + "/tier/store";
+  const std::string text = Slurp(path);
+  for (size_t i = 0; i < text.size(); i += 7) {
+    std::string bad = text;
+    bad[i] ^= 4;
+    Spill(path, bad);
+    EXPECT_EQ(TryOpen(kBudget).status().code(), StatusCode::kFailedPrecondition) << i;
+  }
+  Spill(path, text.substr(0, text.size() / 2));
+  EXPECT_THAT(TryOpen(kBudget).status().message(), HasSubstr("remove the folder"));
+}
+
+TEST_F(DiskTest, AParentThatDoesNotExistIsAnError) {
+  const auto store = MakeDiskStore({.path = folder.path() + "/a/b", .budget_bytes = 1, .store_id = "x"}, files);
+  EXPECT_EQ(store.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(store.status().message(), HasSubstr("/a/b"));
+}
+
+TEST_F(DiskTest, ASmallerBudgetKeepsTheYoungestUse) {
+  {
+    const auto tier = Open(kBudget);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      ASSERT_TRUE(PutMade(*this, *tier, seed, 100'000).ok());
+    }
+  }
+  // The order of use is in the files' times; set apart, since the system's clock for them is coarse.
+  const auto paths = Files(".record");
+  ASSERT_EQ(paths.size(), 6u);
+  const auto now = fs::file_time_type::clock::now();
+  for (const std::string& path : paths) {
+    const auto sequence = std::stoll(path.substr(path.size() - 7 - 4, 4), nullptr, 16);
+    fs::last_write_time(path, now - std::chrono::seconds(sequence == 1 ? 1 : 100 - sequence));
+  }
+  const auto tier = Open(350'000);
+  EXPECT_EQ(tier->Stats().records, 3);
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const bool kept = seed == 0 || seed >= 4;
+    EXPECT_EQ(GetMade(*this, *tier, seed, 100'000).code(), kept ? StatusCode::kOk : StatusCode::kNotFound) << seed;
+  }
+  EXPECT_EQ(Files(".record").size(), 3u) << "their space is given back";
+}
+
+TEST_F(DiskTest, WhatAKilledProcessLeftIsRemovedAtOpen) {
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 1, 1000).ok());
+  const std::string record = Files(".record").at(0);
+  Spill(record.substr(0, record.size() - 7) + ".partial", "half");
+  // Killed between the new version's name and the old one's removal.
+  std::string newer = record;
+  newer.replace(newer.size() - 8, 1, "9");
+  fs::copy_file(record, newer);
+  const auto tier = Open(kBudget);
+  EXPECT_EQ(tier->Stats().records, 1);
+  EXPECT_EQ(Files(".partial").size(), 0u);
+  EXPECT_EQ(Files(".record"), std::vector<std::string>{newer});
+  EXPECT_EQ(GetMade(*this, *tier, 1, 1000).ToString(), "OK");
+  ASSERT_TRUE(PutMade(*this, *tier, 1, 1000).ok()) << "a name beyond the newer one";
+  EXPECT_EQ(GetMade(*this, *tier, 1, 1000).ToString(), "OK");
+}
+
+// One record, damaged in one way a round: a miss with a reason, and the file goes.
+TEST_F(DiskTest, EveryFlippedBitTruncationAndSwapIsSeen) {
+  constexpr int64_t kBytes = 2 * kSectionBytes + 5000;
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 1, kBytes).ok());
+  const std::string sound_path = Files(".record").at(0);
+  const std::string sound = Slurp(sound_path);
+  ASSERT_EQ(static_cast<int64_t>(sound.size()), RecordLayout(11, kBytes).file_bytes);
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 2, kBytes).ok());
+  std::string other;
+  for (const std::string& path : Files(".record")) {
+    if (path != sound_path) other = Slurp(path);
+  }
+  {
+    const auto tier = Open(kBudget);
+    ASSERT_TRUE(DropNow(*this, *tier, MadeKey(2)).ok());
+  }
+  SplitMix64 random(3);
+  const auto expect_seen = [&](const std::string& bad, const std::string& how) {
+    Spill(sound_path, bad);
+    const auto tier = Open(kBudget);
+    EXPECT_EQ(GetMade(*this, *tier, 1, kBytes).code(), StatusCode::kDataLoss) << how;
+    EXPECT_EQ(tier->Stats().records, 0) << how;
+    EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kCorrupt)], 1) << how;
+    EXPECT_TRUE(Files(".record").empty()) << how;
+  };
+  for (int round = 0; round < 1000; ++round) {
+    std::string bad = sound;
+    // Half of them in the head.
+    const size_t at = round % 2 == 0 ? random.Next() % bad.size() : random.Next() % static_cast<size_t>(kBlockBytes);
+    const int bit = static_cast<int>(random.Next() % 8);
+    bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
+    expect_seen(bad, "bit " + std::to_string(bit) + " of byte " + std::to_string(at));
+  }
+  for (int round = 0; round < 200; ++round) {
+    const size_t bytes = round == 0 ? 0 : random.Next() % sound.size();
+    expect_seen(sound.substr(0, bytes), "cut to " + std::to_string(bytes));
+  }
+  const auto blocks = static_cast<size_t>(static_cast<int64_t>(sound.size()) / kBlockBytes);
+  const auto block_bytes = static_cast<size_t>(kBlockBytes);
+  for (int round = 0; round < 200; ++round) {
+    const size_t a = random.Next() % blocks;
+    const size_t b = (a + 1 + random.Next() % (blocks - 1)) % blocks;
+    std::string bad = sound;
+    bad.replace(a * block_bytes, block_bytes, sound, b * block_bytes, block_bytes);
+    bad.replace(b * block_bytes, block_bytes, sound, a * block_bytes, block_bytes);
+    expect_seen(bad, "blocks " + std::to_string(a) + " and " + std::to_string(b) + " swapped");
+    std::string mixed = sound;
+    mixed.replace(a * block_bytes, block_bytes, other, a * block_bytes, block_bytes);
+    expect_seen(mixed, "block " + std::to_string(a) + " of another record");
+  }
+  expect_seen(other, "another record under this name");
+  expect_seen(sound + std::string(block_bytes, '\0'), "a block longer");
+  Spill(sound_path, sound);
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, kBytes).ToString(), "OK") << "the undamaged file is still good";
+}
+
+TEST_F(DiskTest, DamagedHeadsAreNoRecordsOfTheInventory) {
+  {
+    const auto tier = Open(kBudget);
+    for (uint64_t seed = 0; seed < 3; ++seed) ASSERT_TRUE(PutMade(*this, *tier, seed, 1000).ok());
+  }
+  const std::string path = Files(".record").at(0);
+  std::string bad = Slurp(path);
+  bad[200] ^= 1;
+  Spill(path, bad);
+  const auto tier = Open(kBudget);
+  EXPECT_EQ(tier->Inventory().size(), 2u);
+  EXPECT_EQ(tier->Stats().records, 2);
+  EXPECT_EQ(Files(".record").size(), 2u);
+}
+
+struct FaultCase {
+  const char* name;
+  int error;
+};
+void PrintTo(const FaultCase& fault, std::ostream* out) { *out << fault.name; }
+
+class DiskFaults : public DiskTest, public testing::WithParamInterface<FaultCase> {};
+
+// Every system call of open, put, get, replace, drop, find and inventory fails once in turn: what comes back is right
+// or a miss, and afterwards the folder works as ever.
+TEST_P(DiskFaults, EveryCallMayFailOnce) {
+  constexpr int64_t kBytes = kSectionBytes + 3000;
+  int64_t points = 0;
+  for (int64_t n = 1;; ++n) {
+    SCOPED_TRACE("call " + std::to_string(n));
+    fs::remove_all(folder.path() + "/tier");
+    files.FailCall(n, GetParam().error);
+    int failed = 0;
+    const auto note = [&](const Status& status) {
+      if (status.ok()) return;
+      ++failed;
+      EXPECT_NE(status.code(), StatusCode::kInternal) << status.ToString();
+      EXPECT_FALSE(status.message().empty());
+    };
+    if (StatusOr<std::unique_ptr<Tier>> tier = TryOpen(kBudget); tier.ok()) {
+      note(PutMade(*this, **tier, 1, kBytes));
+      note(GetMade(*this, **tier, 1, kBytes));
+      note(PutMade(*this, **tier, 1, kBytes));  // Replaces.
+      note(GetMade(*this, **tier, 1, kBytes));
+      note(PutMade(*this, **tier, 2, 10));
+      note(FindNow(*this, **tier, {MadeKey(1), MadeKey(2)}).status());
+      (*tier)->Inventory();
+      note(DropNow(*this, **tier, MadeKey(2)));
+    } else {
+      note(tier.status());
+    }
+    {  // Again over the same folder: now the n-th call may be one of opening a folder that exists.
+      const StatusOr<std::unique_ptr<Tier>> tier = TryOpen(kBudget);
+      if (tier.ok()) note(GetMade(*this, **tier, 1, kBytes));
+    }
+    const bool is_over = !files.has_failed();
+    files.FailCall(0, 0);
+    const auto tier = Open(kBudget);
+    for (const uint64_t seed : {1, 2}) {
+      const Status status = GetMade(*this, *tier, seed, seed == 1 ? kBytes : 10);
+      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kNotFound || status.code() == StatusCode::kDataLoss)
+          << status.ToString();
+    }
+    EXPECT_EQ(PutMade(*this, *tier, 1, kBytes).ToString(), "OK");
+    EXPECT_EQ(GetMade(*this, *tier, 1, kBytes).ToString(), "OK");
+    EXPECT_EQ(static_cast<int64_t>(Files(".record").size()), tier->Stats().records) << "no file is forgotten";
+    EXPECT_EQ(Files(".partial").size(), 0u);
+    if (is_over) {
+      EXPECT_EQ(failed, 0) << "without a fault all succeeds";
+      break;
+    }
+    ++points;
+  }
+  EXPECT_GT(points, 40);
+  RecordProperty("points", static_cast<int>(points));
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, DiskFaults,
+                         testing::Values(FaultCase{"EIO", EIO}, FaultCase{"ENOSPC", ENOSPC},
+                                         FaultCase{"EMFILE", EMFILE}, FaultCase{"EACCES", EACCES},
+                                         FaultCase{"EROFS", EROFS}, FaultCase{"Short", FaultyFiles::kShort}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(DiskTest, AFullDiskEvictsBelowTheBudgetAndRefusesWhatCannotFit) {
+  files.LimitDisk(int64_t{1} << 20);
+  const auto tier = Open(kBudget);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    ASSERT_EQ(PutMade(*this, *tier, seed, 100'000).ToString(), "OK") << seed;
+    ASSERT_EQ(GetMade(*this, *tier, seed, 100'000).ToString(), "OK") << seed;
+  }
+  EXPECT_GT(tier->Stats().evictions, 10);
+  EXPECT_EQ(GetMade(*this, *tier, 0, 100'000).code(), StatusCode::kNotFound);
+  EXPECT_EQ(PutMade(*this, *tier, 99, 5'000'000).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(tier->Stats().put_misses[static_cast<size_t>(TierMiss::kFull)], 1);
+  EXPECT_EQ(PutMade(*this, *tier, 98, 100'000).ToString(), "OK") << "and goes on";
+  EXPECT_EQ(Files(".partial").size(), 0u);
+}
+
+// A child writes versions of a few records and says which are acknowledged, until it is killed at a random moment.
+[[noreturn]] void WriteUntilKilled(const std::string& path, const int64_t budget_bytes, const uint64_t seed,
+                                   const int acknowledge_fd) {
+  const RealClock clock;
+  const auto files = MakeSystemFiles();
+  auto store = MakeDiskStore({.path = path, .budget_bytes = budget_bytes, .store_id = kStoreId}, *files);
+  if (!store.ok()) _exit(3);
+  const auto tier = MakeThreadedTier(*std::move(store), clock, {.threads = 2});
+  SplitMix64 random(seed);
+  Mutex mu;
+  CondVar cv;
+  int open = 0;
+  for (uint32_t version = 1;; ++version) {
+    const uint64_t key = random.Next() % 8;
+    const auto made = std::make_shared<std::vector<std::byte>>(
+        MadeBytes(key * 1'000'000 + version, static_cast<int64_t>(random.Next() % 400'000)));
+    const TierRecord record{MadeKey(key), std::to_string(seed) + "/" + std::to_string(version),
+                            static_cast<int64_t>(made->size())};
+    {
+      const MutexLock lock(mu);
+      while (open >= 3) cv.Wait(mu);
+      ++open;
+    }
+    const auto done = [&, key, version](const Status& status) {
+      const std::array<uint32_t, 2> line = {static_cast<uint32_t>(key), version};
+      if (status.ok() && write(acknowledge_fd, line.data(), sizeof(line)) != sizeof(line)) _exit(4);
+      const MutexLock lock(mu);
+      --open;
+      cv.NotifyAll();
+    };
+    if (!tier->Put(record, {{*made}, made}, kNever, done).ok()) _exit(5);
+  }
+}
+
+TEST_F(DiskTest, KilledAtAnyMomentItServesNoGarbageAndKeepsWhatItAcknowledged) {
+  constexpr int kRounds = 200;
+  const std::string path = folder.path() + "/tier";
+  SplitMix64 random(20);
+  int64_t acknowledged = 0;
+  int64_t served = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(round);
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(fds[0]);
+      WriteUntilKilled(path, kBudget, static_cast<uint64_t>(round), fds[1]);
+    }
+    close(fds[1]);
+    // From the middle of opening to some dozens of records.
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Next() % 60'000));
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    int wait_status = 0;
+    ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(wait_status)) << "it ended by itself with " << WEXITSTATUS(wait_status);
+    std::map<uint32_t, std::vector<uint32_t>> last;
+    std::array<uint32_t, 2> line;
+    while (read(fds[0], line.data(), sizeof(line)) == sizeof(line)) {
+      last[line[0]].push_back(line[1]);
+      ++acknowledged;
+    }
+    close(fds[0]);
+
+    const auto tier = Open(kBudget);
+    EXPECT_EQ(Files(".partial").size(), 0u);
+    EXPECT_EQ(static_cast<int64_t>(Files(".record").size()), tier->Stats().records);
+    const std::vector<TierRecord> records = tier->Inventory();
+    EXPECT_EQ(static_cast<int64_t>(records.size()), tier->Stats().records) << "no head is damaged";
+    for (const TierRecord& record : records) {
+      const StatusOr<Got> got = GetNow(*this, *tier, record.key, record.payload_bytes);
+      ASSERT_EQ(got.status().ToString(), "OK");
+      uint64_t key = 0;
+      while (MadeKey(key) != record.key) ASSERT_LT(++key, 8u);
+      const size_t slash = got->header.find('/');
+      const auto version = std::stoull(got->header.substr(slash + 1));
+      ASSERT_TRUE(got->payload == MadeBytes(key * 1'000'000 + version, record.payload_bytes));
+      ++served;
+    }
+    for (const auto& [key, versions] : last) {
+      const auto found = FindNow(*this, *tier, {MadeKey(key)});
+      ASSERT_TRUE(found.ok());
+      ASSERT_EQ(found->size(), 1u) << "an acknowledged record is lost";
+      // Two threads may have finished two versions in either order: the one there is of this round.
+      EXPECT_EQ(found->front().header.substr(0, found->front().header.find('/')), std::to_string(round));
+    }
+  }
+  EXPECT_GT(acknowledged, 500);
+  EXPECT_GT(served, 500);
+  RecordProperty("acknowledged", static_cast<int>(acknowledged));
+}
+
+TEST_F(DiskTest, DescribesAFolderThatIsInUse) {
+  const auto tier = Open(kBudget);
+  ASSERT_TRUE(PutMade(*this, *tier, 1, 1000).ok());
+  ASSERT_TRUE(PutMade(*this, *tier, 2, 3'000'000).ok());
+  EXPECT_TRUE(IsDiskFolder(folder.path() + "/tier", files));
+  EXPECT_FALSE(IsDiskFolder(folder.path(), files));
+  StatusOr<DiskDescription> seen = DescribeDiskFolder(folder.path() + "/tier", files, true);
+  ASSERT_TRUE(seen.ok());
+  EXPECT_EQ(seen->store_id, kStoreId);
+  EXPECT_EQ(seen->records, 2);
+  EXPECT_EQ(seen->payload_bytes, 3'001'000);
+  EXPECT_EQ(seen->payload_bytes_max, 3'000'000);
+  EXPECT_EQ(seen->file_bytes, tier->Stats().bytes);
+  EXPECT_TRUE(seen->damaged.empty());
+  for (const std::string& path : Files(".record")) {
+    std::string bad = Slurp(path);
+    if (bad.size() < 1'000'000) continue;
+    bad[2'000'000] ^= 1;
+    Spill(path, bad);
+  }
+  seen = DescribeDiskFolder(folder.path() + "/tier", files, false);
+  ASSERT_TRUE(seen.ok());
+  EXPECT_TRUE(seen->damaged.empty()) << "heads alone do not show it";
+  seen = DescribeDiskFolder(folder.path() + "/tier", files, true);
+  ASSERT_TRUE(seen.ok());
+  ASSERT_EQ(seen->damaged.size(), 1u);
+  EXPECT_THAT(seen->damaged[0], HasSubstr("section 1"));
+}
+
+}  // namespace
+}  // namespace invar::cache

@@ -1,0 +1,206 @@
+// ThreadedTier over a store that blocks when told to: full queues, stuck stores, deadlines in the middle of the I/O.
+#include "cache/tiers/threaded_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "cache/tiers/stores.h"
+#include "tests/cache/tiers/tier_kinds.h"
+
+namespace invar::cache {
+namespace {
+
+// A door that holds every call at its entry, or in the middle of its copying, while it is shut.
+class BlockingStore final : public TierStore {
+ public:
+  struct Door {
+    Mutex mu;
+    CondVar cv;
+    bool is_open GUARDED_BY(mu) = true;
+    int waiting GUARDED_BY(mu) = 0;
+
+    void Set(const bool open) {
+      const MutexLock lock(mu);
+      is_open = open;
+      cv.NotifyAll();
+    }
+    void Pass() {
+      const MutexLock lock(mu);
+      ++waiting;
+      cv.NotifyAll();
+      while (!is_open) cv.Wait(mu);
+      --waiting;
+    }
+    void AwaitWaiting(const int count) {
+      const MutexLock lock(mu);
+      while (waiting < count) cv.Wait(mu);
+    }
+  };
+
+  explicit BlockingStore(std::shared_ptr<Door> door) : door_(std::move(door)) {}
+
+  std::string_view name() const override { return "blocking"; }
+  std::vector<TierRecord> Inventory() override { return {}; }
+  StatusOr<std::vector<TierRecord>> Find(const std::span<const TierKey> keys, TierTransfer& call) override {
+    door_->Pass();
+    return ram_->Find(keys, call);
+  }
+  Status Put(const TierRecord& record, TierTransfer& payload) override {
+    door_->Pass();
+    return ram_->Put(record, payload);
+  }
+  StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override {
+    door_->Pass();
+    return ram_->Get(key, sink);
+  }
+  Status Drop(const TierKey& key, TierTransfer& call) override { return ram_->Drop(key, call); }
+  TierContents Contents() const override { return ram_->Contents(); }
+
+ private:
+  const std::shared_ptr<Door> door_;
+  const std::unique_ptr<TierStore> ram_ = MakeRamStore(int64_t{64} << 20);
+};
+
+class ThreadedTierTest : public testing::Test, public TierPlace {
+ protected:
+  std::unique_ptr<Tier> Open(int64_t) override { return Open(ThreadedTierOptions{}); }
+  std::unique_ptr<Tier> Open(const ThreadedTierOptions& options) {
+    return MakeThreadedTier(std::make_unique<BlockingStore>(door), clock, options);
+  }
+  TimeNs Now() const override { return clock.Now(); }
+  TimeNs In(const int milliseconds) const { return clock.Now() + TimeNs{milliseconds} * 1'000'000; }
+
+  RealClock clock;
+  std::shared_ptr<BlockingStore::Door> door = std::make_shared<BlockingStore::Door>();
+};
+
+TEST_F(ThreadedTierTest, AFullQueueRefusesAtOnceAndCountsIt) {
+  const auto tier = Open({.threads = 1, .queue_max = 3});
+  door->Set(false);
+  const std::vector<std::byte> payload = MadeBytes(1, 10);
+  std::vector<Awaited<Status>> puts(4);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(tier->Put({MadeKey(i), "", 10}, {{payload}, nullptr}, kNever, puts[i].Done()).ok());
+  }
+  EXPECT_EQ(tier->Put({MadeKey(3), "", 10}, {{payload}, nullptr}, kNever, puts[3].Done()).code(),
+            StatusCode::kResourceExhausted);
+  std::vector<std::byte> filled(10);
+  EXPECT_EQ(tier->Get(MadeKey(3), {{filled}, nullptr}, kNever, [](const StatusOr<std::string>&) {}).code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(tier->Stats().put_misses[static_cast<size_t>(TierMiss::kFull)], 1);
+  EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kFull)], 1);
+  EXPECT_EQ(tier->Stats().in_flight, 3);
+  EXPECT_EQ(tier->Stats().in_flight_bytes, 30);
+  door->Set(true);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(puts[i].Wait(*this, *tier).ok());
+  EXPECT_FALSE(puts[3].IsDone()) << "a refused call has no end";
+  EXPECT_EQ(tier->Stats().in_flight, 0);
+}
+
+TEST_F(ThreadedTierTest, BytesInFlightAreLimitedButOneLargeCallRuns) {
+  const auto tier = Open({.threads = 1, .queue_bytes_max = 100});
+  door->Set(false);
+  const std::vector<std::byte> payload = MadeBytes(1, 1000);
+  Awaited<Status> large;
+  ASSERT_TRUE(tier->Put({MadeKey(0), "", 1000}, {{payload}, nullptr}, kNever, large.Done()).ok());
+  EXPECT_EQ(tier->Put({MadeKey(1), "", 1000}, {{payload}, nullptr}, kNever, [](const Status&) {}).code(),
+            StatusCode::kResourceExhausted);
+  door->Set(true);
+  EXPECT_TRUE(large.Wait(*this, *tier).ok());
+}
+
+TEST_F(ThreadedTierTest, AStuckStoreCostsMissesByDeadlineAndReleasesTheMemory) {
+  const auto tier = Open({.threads = 2, .queue_max = 64});
+  door->Set(false);
+  const std::vector<std::byte> payload = MadeBytes(1, 1000);
+  auto handle = std::make_shared<int>(0);
+  std::vector<Awaited<Status>> puts(10);
+  std::vector<Awaited<StatusOr<std::string>>> gets(10);
+  std::vector<std::byte> filled(1000);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(tier->Put({MadeKey(i), "", 1000}, {{payload}, handle}, In(20), puts[i].Done()).ok());
+    ASSERT_TRUE(tier->Get(MadeKey(i), {{filled}, handle}, In(30), gets[i].Done()).ok());
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(puts[i].Wait(*this, *tier).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(gets[i].Wait(*this, *tier).status().code(), StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(handle.use_count(), 1) << "though two threads are still in the store";
+  EXPECT_EQ(tier->Stats().in_flight, 0);
+  EXPECT_EQ(tier->Stats().put_misses[static_cast<size_t>(TierMiss::kLate)], 10);
+  EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kLate)], 10);
+  filled.assign(1000, std::byte{0});
+  door->Set(true);
+  // The threads come back from the store, find their calls ended, and serve the next.
+  EXPECT_TRUE(PutMade(*this, *tier, 99, 1000).ok());
+  EXPECT_EQ(GetMade(*this, *tier, 99, 1000).ToString(), "OK");
+  EXPECT_TRUE(filled == std::vector<std::byte>(1000)) << "a sink is not touched after its deadline";
+}
+
+TEST_F(ThreadedTierTest, ReadsGoBeforeWrites) {
+  const auto tier = Open({.threads = 1});
+  door->Set(false);
+  const std::vector<std::byte> payload = MadeBytes(1, 10);
+  std::vector<std::byte> filled(10);
+  Mutex mu;
+  std::vector<std::string> order;
+  const auto note = [&](const char* what) {
+    const MutexLock lock(mu);
+    order.emplace_back(what);
+  };
+  Awaited<Status> last;
+  ASSERT_TRUE(tier->Put({MadeKey(0), "", 10}, {{payload}, nullptr}, kNever, [&](Status) { note("put 0"); }).ok());
+  door->AwaitWaiting(1);
+  ASSERT_TRUE(tier->Put({MadeKey(1), "", 10}, {{payload}, nullptr}, kNever,
+                        [&, done = last.Done()](Status status) {
+                          note("put 1");
+                          done(std::move(status));
+                        })
+                  .ok());
+  ASSERT_TRUE(
+      tier->Get(MadeKey(0), {{filled}, nullptr}, kNever, [&](const StatusOr<std::string>&) { note("get"); }).ok());
+  door->Set(true);
+  EXPECT_TRUE(last.Wait(*this, *tier).ok());
+  const MutexLock lock(mu);
+  EXPECT_EQ(order, (std::vector<std::string>{"put 0", "get", "put 1"}));
+}
+
+TEST_F(ThreadedTierTest, DoneMayCallTheTierAgain) {
+  const auto tier = Open(ThreadedTierOptions{});
+  ASSERT_TRUE(PutMade(*this, *tier, 1, 10).ok());
+  std::vector<std::byte> filled(10);
+  Awaited<Status> dropped;
+  ASSERT_TRUE(tier->Get(MadeKey(1), {{filled}, nullptr}, kNever,
+                        [&](StatusOr<std::string> header) {
+                          EXPECT_TRUE(header.ok());
+                          EXPECT_TRUE(tier->Drop(MadeKey(1), kNever, dropped.Done()).ok());
+                        })
+                  .ok());
+  EXPECT_TRUE(dropped.Wait(*this, *tier).ok());
+}
+
+TEST_F(ThreadedTierTest, WhileClosingCallsAreRefusedAndOpenOnesCancelled) {
+  auto tier = Open({.threads = 1});
+  door->Set(false);
+  const std::vector<std::byte> payload = MadeBytes(1, 10);
+  std::atomic<int> cancelled = 0;
+  std::atomic<int> refused = 0;
+  Tier* const raw = tier.get();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(tier->Put({MadeKey(i), "", 10}, {{payload}, nullptr}, kNever,
+                          [&](const Status& status) {
+                            cancelled += status.code() == StatusCode::kCancelled ? 1 : 0;
+                            refused += raw->Drop(MadeKey(1), kNever, nullptr).code() == StatusCode::kCancelled ? 1 : 0;
+                            if (cancelled == 5) door->Set(true);
+                          })
+                    .ok());
+  }
+  door->AwaitWaiting(1);
+  tier.reset();
+  EXPECT_EQ(cancelled, 5);
+  EXPECT_EQ(refused, 5);
+}
+
+}  // namespace
+}  // namespace invar::cache
