@@ -47,12 +47,20 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
   const std::string& field() const { return field_; }
+  // A word that programs compare where the code alone is too coarse ("PROMPT_TOO_LONG"); empty: the code says it all.
+  std::string_view reason() const { return reason_; }
+  // Requires: `reason` is a literal, which outlives every status.
+  Status WithReason(const char* reason) && {
+    reason_ = reason;
+    return std::move(*this);
+  }
   std::string ToString() const;
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
   std::string field_;
+  const char* reason_ = "";
 };
 
 inline Status OkStatus() { return Status(); }
@@ -65,9 +73,6 @@ inline Status ResourceExhausted(std::string message, std::string field = {}) {
 }
 inline Status FailedPrecondition(std::string message) {
   return Status(StatusCode::kFailedPrecondition, std::move(message));
-}
-inline Status OutOfRange(std::string message, std::string field = {}) {
-  return Status(StatusCode::kOutOfRange, std::move(message), std::move(field));
 }
 inline Status Unimplemented(std::string message, std::string field = {}) {
   return Status(StatusCode::kUnimplemented, std::move(message), std::move(field));

@@ -46,8 +46,8 @@ class Engine {
   ~Engine();  // As Stop.
 
   // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
-  // will reach `sink`. Errors: INVALID_ARGUMENT / OUT_OF_RANGE with the field named; RESOURCE_EXHAUSTED (queue full, or
-  // the request could never fit the KV budget); UNAVAILABLE (draining); DEADLINE_EXCEEDED (already past).
+  // will reach `sink`. Errors: INVALID_ARGUMENT with the field named; RESOURCE_EXHAUSTED (queue full, or the request
+  // could never fit the KV budget); UNAVAILABLE (draining); DEADLINE_EXCEEDED (already past).
   // shared_ptr: the RPC and the engine really end independently.
   StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink);
   // Takes effect at the next step boundary; harmless when the request has ended.

@@ -113,9 +113,10 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
 Status CheckLength(const Request& request, const RequestLimits& limits) {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt > limits.max_sequence_tokens) {
-    return OutOfRange("the prompt has " + std::to_string(prompt) + " tokens; this model takes at most " +
-                          std::to_string(limits.max_sequence_tokens),
-                      "input");
+    return InvalidArgument("the prompt has " + std::to_string(prompt) + " tokens; this model takes at most " +
+                               std::to_string(limits.max_sequence_tokens) + "; shorten it",
+                           "input")
+        .WithReason(kPromptTooLong);
   }
   const int64_t tokens = prompt + OutputLimit(request, limits);
   const int64_t capacity = int64_t{limits.pages} * limits.page_tokens;

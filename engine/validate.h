@@ -8,6 +8,9 @@
 
 namespace invar::engine {
 
+// Reason of a status where the prompt alone exceeds what may be sent, as text, chat or ids.
+inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
+
 struct RequestLimits {
   int32_t usable_ids = 0;           // Token ids are in [0, usable_ids).
   int32_t max_sequence_tokens = 0;  // The model's.
@@ -22,8 +25,8 @@ struct RequestLimits {
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.
 int32_t OutputLimit(const Request& request, const RequestLimits& limits);
 
-// Errors name the field: INVALID_ARGUMENT (a value outside its range), OUT_OF_RANGE (prompt beyond the model's limit),
-// RESOURCE_EXHAUSTED (prompt and output together could never fit the KV pool). Threads: any.
+// Errors name the field: INVALID_ARGUMENT (a value outside its range; with reason PROMPT_TOO_LONG a prompt beyond the
+// model's limit), RESOURCE_EXHAUSTED (prompt and output together could never fit the KV pool). Threads: any.
 Status ValidateRequest(const Request& request, const RequestLimits& limits);
 
 }  // namespace invar::engine

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/validate.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -39,6 +40,13 @@ Status CheckBytes(const std::string_view field, const size_t bytes, const int64_
     return InvalidArgument(fmt::format("{}: at most {} bytes, found {}", field, max, bytes), std::string(field));
   }
   return OkStatus();
+}
+
+// As CheckBytes, of what becomes the prompt.
+Status CheckPromptBytes(const std::string_view field, const size_t bytes, const TranslateContext& context) {
+  Status s = CheckBytes(field, bytes, context.limits.text_bytes_max);
+  if (s.ok()) return s;
+  return std::move(s).WithReason(engine::kPromptTooLong);
 }
 
 Status NotYet(const std::string& field) {
@@ -87,9 +95,10 @@ Status CheckModel(const std::string& model, const TranslateContext& context) {
 Status CheckPromptLength(const std::string& field, const int64_t tokens, const TranslateContext& context) {
   if (tokens == 0) return InvalidArgument(fmt::format("{}: the prompt has no tokens", field), field);
   if (tokens > context.spec.max_sequence_tokens) {
-    return InvalidArgument(fmt::format("{}: the prompt has {} tokens, the model takes at most {}", field, tokens,
-                                       context.spec.max_sequence_tokens),
-                           field);
+    return InvalidArgument(fmt::format("{}: the prompt has {} tokens, the model takes at most {}; shorten it", field,
+                                       tokens, context.spec.max_sequence_tokens),
+                           field)
+        .WithReason(engine::kPromptTooLong);
   }
   return OkStatus();
 }
@@ -124,7 +133,7 @@ Status CheckChat(const v1::Chat& chat, const TranslateContext& context) {
     bytes += TextBytes(message);
   }
   if (Status s = CheckCount("chat.messages", entries, context.limits.chat_messages_max); !s.ok()) return s;
-  return CheckBytes("chat", bytes, context.limits.text_bytes_max);
+  return CheckPromptBytes("chat", bytes, context);
 }
 
 models::ChatMessage ToChatMessage(const v1::ChatMessage& proto) {
@@ -172,7 +181,7 @@ StatusOr<std::vector<TokenId>> PromptOf(const v1::GenerateRequest& proto, const 
   }
   switch (proto.input_case()) {
     case v1::GenerateRequest::kText: {
-      if (Status s = CheckBytes("text", proto.text().size(), context.limits.text_bytes_max); !s.ok()) return s;
+      if (Status s = CheckPromptBytes("text", proto.text().size(), context); !s.ok()) return s;
       return context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special());
     }
     case v1::GenerateRequest::kTokens: {
@@ -367,10 +376,10 @@ void FillReuse(const engine::PrefixReuse& reuse, v1::PrefixReuse& proto) {
 
 // One word a program may compare. The message holds the rest.
 std::string_view ReasonOf(const Status& status) {
+  if (!status.reason().empty()) return status.reason();
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
-    case StatusCode::kOutOfRange:
-      return status.message().find("takes at most") != std::string::npos ? "PROMPT_TOO_LONG" : "INVALID_FIELD";
+      return "INVALID_FIELD";
     case StatusCode::kUnimplemented:
       return "NOT_IMPLEMENTED";
     case StatusCode::kNotFound:

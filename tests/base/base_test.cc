@@ -60,6 +60,14 @@ TEST(Ids, CompareHashAndPrint) {
   EXPECT_EQ(out.str(), "7");
 }
 
+TEST(Status, CarriesAReasonBesideTheCode) {
+  EXPECT_EQ(InvalidArgument("too long").reason(), "");
+  const Status status = InvalidArgument("too long", "text").WithReason("PROMPT_TOO_LONG");
+  EXPECT_EQ(status.reason(), "PROMPT_TOO_LONG");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "text");
+}
+
 TEST(SimulatedClock, MovesOnlyWhenTold) {
   SimulatedClock clock;
   EXPECT_EQ(clock.Now(), 0);

@@ -310,7 +310,22 @@ TEST(BadRequest, EveryCaseIsAnsweredByItsStatusAndFieldBesideANeighbourThatKeeps
 TEST(BadRequest, DetailsCarryAReasonThatProgramsCompare) {
   RunningDaemon daemon(TinyConfig());
   const auto stub = daemon.NewStub();
-  EXPECT_EQ(ReasonOf(Collect(*stub, TokensRequest(std::vector<int32_t>(5000, 1), 1)).status), "invar/PROMPT_TOO_LONG");
+  // One code and one reason, however the prompt was given and whichever limit it meets first.
+  config::Config::Limits limits;
+  const std::string text(limits.text_bytes_max + 1, 'a');
+  v1::GenerateRequest chat = TokensRequest({}, 1);
+  v1::ChatMessage& message = *chat.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content(std::string(20'000, '7'));
+  v1::GenerateRequest long_chat = chat;
+  long_chat.mutable_chat()->mutable_messages(0)->set_content(text);
+  for (const v1::GenerateRequest& request :
+       {TokensRequest(std::vector<int32_t>(5000, 1), 1), TextRequest(std::string(20'000, '7'), 1), TextRequest(text, 1),
+        chat, long_chat}) {
+    const grpc::Status status = Collect(*stub, request).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), "invar/PROMPT_TOO_LONG") << status.error_message();
+  }
   v1::GenerateRequest request = TokensRequest({1}, 1);
   request.mutable_sampling()->set_n(2);
   EXPECT_EQ(ReasonOf(Collect(*stub, request).status), "invar/NOT_IMPLEMENTED");

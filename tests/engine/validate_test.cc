@@ -28,6 +28,7 @@ struct Case {
   StatusCode code;
   const char* field;
   std::function<void(Request&)> change;
+  std::string reason = {};
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -39,6 +40,7 @@ TEST_P(ValidateTable, Judges) {
   const Status status = ValidateRequest(request, kLimits);
   EXPECT_EQ(status.code(), GetParam().code) << status.ToString();
   EXPECT_EQ(status.field(), GetParam().field);
+  EXPECT_EQ(status.reason(), GetParam().reason);
 }
 
 constexpr auto kOk = StatusCode::kOk;
@@ -51,7 +53,7 @@ const Case kCases[] = {
     {"IdAtTheVocabulary", kBad, "input", [](Request& r) { r.prompt[0] = TokenId(100); }},
     {"LargestId", kBad, "input", [](Request& r) { r.prompt[0] = TokenId(INT32_MAX); }},
     {"LastId", kOk, "", [](Request& r) { r.prompt[0] = TokenId(99); }},
-    {"PromptOverTheModel", StatusCode::kOutOfRange, "input", [](Request& r) { r.prompt.resize(257, TokenId(1)); }},
+    {"PromptOverTheModel", kBad, "input", [](Request& r) { r.prompt.resize(257, TokenId(1)); }, kPromptTooLong},
     {"PromptFillsThePool", kOk, "", [](Request& r) { r.prompt.resize(182, TokenId(1)); }},
     {"NeverFits", StatusCode::kResourceExhausted, "stopping.max_tokens",
      [](Request& r) { r.prompt.resize(183, TokenId(1)); }},

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/validate.h"
 #include "kernels/numerics.h"
 #include "tools/sim/observed.h"
 #include "tools/sim/oracle.h"
@@ -88,9 +89,6 @@ class Simulation {
     const engine::EngineStats stats = engine_->Stats();
     bool right = false;
     switch (status.code()) {
-      case StatusCode::kOutOfRange:
-        right = prompt > model_max;
-        break;
       case StatusCode::kResourceExhausted:
         right =
             tokens > int64_t{schedule_.pages} * kernels::kPageTokens || stats.waiting >= schedule_.options.max_queued;
@@ -101,8 +99,10 @@ class Simulation {
       case StatusCode::kDeadlineExceeded:
         right = clock_.Now() >= request.deadline;
         break;
-      case StatusCode::kInvalidArgument:  // Every allowed token may be a stop token.
-        right = request.stopping.min_tokens > 0 && !request.sampling.allowed_token_ids.empty();
+      case StatusCode::kInvalidArgument:  // Else every allowed token may be a stop token.
+        right = status.reason() == engine::kPromptTooLong
+                    ? prompt > model_max
+                    : request.stopping.min_tokens > 0 && !request.sampling.allowed_token_ids.empty();
         break;
       default:
         break;
