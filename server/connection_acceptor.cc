@@ -1,4 +1,5 @@
-// The accept loop: epoll over the listener, a stop event and the kept dups (for their end only).
+// The accept loop: epoll over the listener, a stop event and the kept dups (for their end only). While it accepts it
+// does not see ends, and of a flood that has gone many wait unaccepted: both are asked for where they matter.
 #include "server/connection_acceptor.h"
 
 #include <arpa/inet.h>
@@ -7,6 +8,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -71,6 +73,12 @@ void Watch(const int epoll_fd, const int fd, const uint64_t key, const uint32_t 
   Check(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0, "epoll takes a descriptor", errno);
 }
 
+// Whether the peer has closed (or half-closed, which ends a connection for gRPC too).
+bool PeerHasGone(const int fd) {
+  pollfd entry{.fd = fd, .events = POLLRDHUP, .revents = 0};
+  return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 int64_t ConnectionsTheFilesAllow() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return INT64_MAX;
@@ -128,6 +136,7 @@ ConnectionAcceptor::~ConnectionAcceptor() {
   Stop();
   MutexLock lock(mu_);
   for (const auto& [key, connection] : connections_) close(connection.dup_fd);
+  if (waiting_) close(waiting_->fd);
   close(epoll_fd_);
   close(stop_fd_);
 }
@@ -174,14 +183,22 @@ void ConnectionAcceptor::Run() {
 bool ConnectionAcceptor::AcceptAll() {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerKey}};
   epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, listen_fd_, &event);
+  if (waiting_ && !Admit(*waiting_)) {
+    metrics_.CountRefusal(Refusal::kFiles);
+    return false;
+  }
+  waiting_.reset();
   for (;;) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
     const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      const Peer peer = PeerOf(address);
-      Admit(fd, peer.ip, peer.name);
-      continue;
+      Peer peer = PeerOf(address);
+      Accepted accepted{.fd = fd, .ip = std::move(peer.ip), .peer = std::move(peer.name)};
+      if (Admit(accepted)) continue;
+      waiting_ = std::move(accepted);
+      metrics_.CountRefusal(Refusal::kFiles);
+      return false;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       metrics_.CountRefusal(Refusal::kFiles);
@@ -192,42 +209,68 @@ bool ConnectionAcceptor::AcceptAll() {
   }
 }
 
-void ConnectionAcceptor::Admit(const int fd, const std::string& ip, const std::string& peer) {
+std::optional<Refusal> ConnectionAcceptor::CapReached(const std::string& ip) {
+  if (open_count_ >= connections_max_) return Refusal::kTotal;
+  const auto count = by_ip_.find(ip);
+  if (count != by_ip_.end() && count->second >= options_.connections_per_address_max) return Refusal::kPerAddress;
+  return std::nullopt;
+}
+
+bool ConnectionAcceptor::Admit(const Accepted& accepted) {
+  // Of a flood that is over most were never accepted: they would only take descriptors from those who stay.
+  if (PeerHasGone(accepted.fd)) {
+    close(accepted.fd);
+    return true;
+  }
   std::optional<Refusal> refusal;
-  int dup_fd = -1;
   {
     MutexLock lock(mu_);
-    if (open_count_ >= connections_max_) {
-      refusal = Refusal::kTotal;
-    } else if (const auto count = by_ip_.find(ip);
-               count != by_ip_.end() && count->second >= options_.connections_per_address_max) {
-      refusal = Refusal::kPerAddress;
-    } else if ((dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0) {
-      refusal = Refusal::kFiles;
-    } else {
+    refusal = CapReached(accepted.ip);
+  }
+  if (refusal) ForgetEnded();
+  {
+    MutexLock lock(mu_);
+    refusal = CapReached(accepted.ip);
+    if (!refusal) {
+      const int dup_fd = fcntl(accepted.fd, F_DUPFD_CLOEXEC, 0);
+      if (dup_fd < 0) return false;
       const uint64_t key = next_key_++;
       connections_[key] = {.dup_fd = dup_fd,
-                           .ip = ip,
+                           .ip = accepted.ip,
                            .reset_budget = static_cast<double>(options_.resets_burst),
                            .budget_at = clock_.Now()};
-      by_peer_[peer] = key;
-      ++by_ip_[ip];
+      by_peer_[accepted.peer] = key;
+      ++by_ip_[accepted.ip];
       ++open_count_;
-      // A peer that closes or half-closes is gone for gRPC too.
       Watch(epoll_fd_, dup_fd, key, EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLONESHOT);
     }
   }
   if (refusal) {
     metrics_.CountRefusal(*refusal);
-    close(fd);
-    return;
+    close(accepted.fd);
+    return true;
   }
   const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(accepted.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listen_fd_;
-  connection.fd = fd;
+  connection.fd = accepted.fd;
   sink_->HandleNewConnection(&connection);
+  return true;
+}
+
+void ConnectionAcceptor::ForgetEnded() {
+  for (bool found = true; found;) {
+    found = false;
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_fd_, events.data(), events.size(), 0);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t key = events[i].data.u64;
+      if (key == kListenerKey || key == kStopKey) continue;  // Level-triggered: the loop sees them again.
+      Forget(key);
+      found = true;
+    }
+  }
 }
 
 void ConnectionAcceptor::Forget(const uint64_t key) {
@@ -236,7 +279,9 @@ void ConnectionAcceptor::Forget(const uint64_t key) {
   if (found == connections_.end()) return;
   std::erase_if(by_peer_, [key](const auto& entry) { return entry.second == key; });
   if (--by_ip_[found->second.ip] == 0) by_ip_.erase(found->second.ip);
-  close(found->second.dup_fd);  // Leaves the epoll set with it.
+  // By name: while gRPC still holds the same connection, closing the dup alone would not take it out.
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, found->second.dup_fd, nullptr);
+  close(found->second.dup_fd);
   connections_.erase(found);
   --open_count_;
 }

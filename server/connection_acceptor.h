@@ -2,6 +2,8 @@
 // gRPC 1.51's listener dies for good when file descriptors run out (CVE-2023-4785) and cannot cap connections, so the
 // listening socket is ours: accept, check the caps, hand the descriptor over. A dup of each descriptor is kept to see
 // the connection end and to shut it down when its peer cancels calls faster than the budget (HTTP/2 rapid reset).
+// Who comes after others have closed is never refused in their place: ends are looked for before a cap refuses, and
+// where only descriptors are missing the connection waits.
 // Threads: one of its own runs the loop; NoteCancel, StopAccepting, open_count from any.
 #pragma once
 
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -57,6 +60,11 @@ class ConnectionAcceptor {
   int64_t open_count() const { return open_count_; }
 
  private:
+  struct Accepted {
+    int fd = -1;
+    std::string ip;
+    std::string peer;
+  };
   struct Connection {
     int dup_fd = -1;
     std::string ip;
@@ -67,8 +75,13 @@ class ConnectionAcceptor {
   void Run();
   // False: descriptors ran out, so the listener rests a moment.
   bool AcceptAll();
-  void Admit(int fd, const std::string& ip, const std::string& peer);
+  // Hands the connection over, or closes it where a cap is reached. False: no descriptor is left for its dup; it is
+  // still open and to be admitted later.
+  bool Admit(const Accepted& accepted);
+  std::optional<Refusal> CapReached(const std::string& ip) REQUIRES_LOCK(mu_);
   void Forget(uint64_t key);
+  // Forgets those whose end the system knows of already.
+  void ForgetEnded();
 
   const AcceptorOptions options_;
   const std::string address_;
@@ -80,6 +93,7 @@ class ConnectionAcceptor {
   int stop_fd_ = -1;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink_;
   std::atomic<int64_t> open_count_ = 0;
+  std::optional<Accepted> waiting_;  // The loop's alone: accepted, for a descriptor to come free.
 
   Mutex mu_;
   uint64_t next_key_ GUARDED_BY(mu_) = 2;

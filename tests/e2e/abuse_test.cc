@@ -98,18 +98,21 @@ std::string ResetStream(const uint32_t stream) { return Frame(3, 0, stream, std:
 
 const std::string kPreface = std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + Frame(4, 0, 0, "");
 
+// A new client is served within two seconds, trying again as clients do where its connection is refused.
 void ExpectServes(const std::string& address) {
+  const auto until = std::chrono::system_clock::now() + std::chrono::seconds(2);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto stub =
-      v1::GenerationService::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-  Outcome outcome;
-  // A connection that a cap refused is tried again, as any client does.
-  for (int i = 0; i < 200; ++i) {
-    outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(5));
-    if (outcome.status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  const auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto stub = v1::GenerationService::NewStub(channel);
+  Outcome outcome{.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "never connected")};
+  while (!outcome.status.ok() && channel->WaitForConnected(until)) {
+    outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(2));
   }
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_LT(std::chrono::system_clock::now(), until);
 }
 
 TEST(Abuse, ConnectionsBeyondTheCapAreClosedAndTheRestGoesOn) {
@@ -157,9 +160,7 @@ TEST(Abuse, TheListenerComesBackAfterFileDescriptorsRanOut) {
     std::vector<RawConnection> flood;
     for (int i = 0; i < 400; ++i) flood.emplace_back(address);
   }
-  const auto begin = std::chrono::steady_clock::now();
   ExpectServes(address);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
   invard.Signal(SIGTERM);
   EXPECT_EQ(invard.Wait(), 0);
 }
@@ -200,18 +201,31 @@ INSTANTIATE_TEST_SUITE_P(Both, RapidReset, testing::Bool(),
 TEST(Abuse, GarbageBytesCloseOnlyTheirOwnConnection) {
   RunningDaemon daemon(TinyConfig(), FingerprintLoader(nullptr));
   const std::string address = daemon.daemon().grpc_address();
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1000, '\xff'),
-                                   std::string(100, '\0'), kPreface + std::string(200, '\xff')}) {
+  const auto stub = daemon.NewStub();
+  ASSERT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok());
+  const std::vector<std::string> garbage = {
+      "GET / HTTP/1.1\r\n\r\n",       std::string(1000, '\xff'),
+      std::string(100, '\0'),         kPreface + std::string(200, '\xff'),
+      kPreface + Frame(1, 4, 1, "x"),  // A header block that ends within a header.
+      kPreface + Frame(9, 4, 1, "x"),  // A continuation of nothing.
+  };
+  for (size_t i = 0; i < garbage.size(); ++i) {
     RawConnection connection(address);
-    connection.Send(bytes);
-    EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(10)));
+    connection.Send(garbage[i]);
+    EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(2))) << "garbage " << i;
   }
-  // HTTP/2 lets a peer leave a header block unfinished: the connection may stay, and harms nobody.
-  RawConnection unfinished(address);
-  unfinished.Send(kPreface + Frame(1, 0, 1, "x"));
-  RawConnection odd(address);
-  odd.Send(kPreface + Frame(1, 4, 2, "x"));
+  // gRPC 1.51 neither answers nor closes these: a header block that may still be finished, which HTTP/2 allows, and
+  // frames on stream 0 or an even one, which it forbids. No call comes of them, they count against the caps of
+  // connections, and the keepalive ping they do not answer closes them (daemon.cc: after 30 s + 20 s, so not here).
+  std::vector<RawConnection> ignored;
+  for (const std::string& bytes :
+       {Frame(1, 0, 1, "x"), Frame(1, 4, 0, "x"), Frame(1, 4, 2, "x"), Frame(0, 0, 0, "x")}) {
+    ignored.emplace_back(address);
+    ignored.back().Send(kPreface + bytes);
+  }
   ExpectServes(address);
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(2))) << "a call came of garbage";
+  EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok()) << "the one that was there first";
 }
 
 }  // namespace

@@ -93,10 +93,11 @@ server::ModelLoader FingerprintLoader(StepGate* gate) {
   };
 }
 
-RunningDaemon::RunningDaemon(const config::Config& config, server::ModelLoader loader) {
+RunningDaemon::RunningDaemon(const config::Config& config, server::ModelLoader loader, const Clock* const clock) {
   std::promise<Status> loaded;
-  StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
-      config, std::move(loader), clock_, [&loaded](const Status& status) { loaded.set_value(status); });
+  StatusOr<std::unique_ptr<server::Daemon>> daemon =
+      server::Daemon::Start(config, std::move(loader), clock != nullptr ? *clock : real_clock_,
+                            [&loaded](const Status& status) { loaded.set_value(status); });
   Check(daemon.ok(), "the daemon starts", daemon.status().message());
   daemon_ = *std::move(daemon);
   const Status status = loaded.get_future().get();

@@ -43,8 +43,9 @@ server::ModelLoader FingerprintLoader(StepGate* gate);
 
 class RunningDaemon {
  public:
-  // Waits until the model serves. Fails the test where it does not.
-  explicit RunningDaemon(const config::Config& config, server::ModelLoader loader = server::LoadModelFolder);
+  // Waits until the model serves. Fails the test where it does not. A `clock` of the test's outlives this.
+  explicit RunningDaemon(const config::Config& config, server::ModelLoader loader = server::LoadModelFolder,
+                         const Clock* clock = nullptr);
 
   server::Daemon& daemon() { return *daemon_; }
   engine::EngineStats stats() { return daemon_->model()->engine->Stats(); }
@@ -60,7 +61,7 @@ class RunningDaemon {
   bool BecomesIdle();
 
  private:
-  RealClock clock_;
+  RealClock real_clock_;
   std::unique_ptr<server::Daemon> daemon_;
 };
 
