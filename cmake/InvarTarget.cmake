@@ -60,5 +60,8 @@ function(invar_test)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 600)
   endif()
+  if(INVAR_SANITIZE)
+    math(EXPR A_TIMEOUT "${A_TIMEOUT} * 10")  # Instrumented code is that much slower.
+  endif()
   set_tests_properties(${A_NAME} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}")
 endfunction()

@@ -1,5 +1,5 @@
 // Config: everything a user may set. Plain structs; filled, checked, printed and documented through the one table in
-// fields.cc. Immutable after loading. A new field is one line here and one row there.
+// fields.cc. Immutable after loading; a reload makes another. A new field is one line here and one row there.
 #pragma once
 
 #include <chrono>
@@ -91,6 +91,7 @@ struct Config {
 
   struct Health {
     Duration stall_timeout{60'000};
+    Duration probe_period{5'000};
   } health;
 
   struct Metrics {
@@ -99,6 +100,7 @@ struct Config {
 
   struct Log {
     std::string format = "json";
+    bool requests = true;
     std::string level = "info";
   } log;
 };

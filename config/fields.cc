@@ -37,10 +37,11 @@ std::vector<Field> MakeFields() {
       {"server.allow_insecure", BoolKind{+[](Config& c) -> bool& { return c.server.allow_insecure; }},
        "Listen beyond loopback although neither TLS nor API tokens are configured."},
       {"server.connections_max", IntKind{+[](Config& c) -> int64_t& { return c.server.connections_max; }, 1, 100'000},
-       "Most connections at once; further ones are closed at once. The limit of open files may lower it."},
+       "Most connections at once; further ones are closed at once. The limit of open files may lower it.",
+       Takes::kOnReload},
       {"server.connections_per_address_max",
        IntKind{+[](Config& c) -> int64_t& { return c.server.connections_per_address_max; }, 1, 100'000},
-       "Most connections at once from one IP address."},
+       "Most connections at once from one IP address.", Takes::kOnReload},
       {"server.handshake_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.server.handshake_timeout; }, milliseconds(100), minutes(2)},
        "A connection that has not finished its HTTP/2 and TLS handshake by then is closed."},
@@ -51,25 +52,28 @@ std::vector<Field> MakeFields() {
        BytesKind{+[](Config& c) -> int64_t& { return c.server.request_bytes_max; }, kKiB, kGiB},
        "Largest request message."},
       {"server.resets_burst", IntKind{+[](Config& c) -> int64_t& { return c.server.resets_burst; }, 1, 1'000'000},
-       "Cancelled calls one connection may have beyond the rate below before it is closed (HTTP/2 rapid reset)."},
+       "Cancelled calls one connection may have beyond the rate below before it is closed (HTTP/2 rapid reset).",
+       Takes::kOnReload},
       {"server.resets_per_second",
        IntKind{+[](Config& c) -> int64_t& { return c.server.resets_per_second; }, 1, 1'000'000},
-       "Cancelled calls a second that one connection may have for ever."},
+       "Cancelled calls a second that one connection may have for ever.", Takes::kOnReload},
 
       {"tls.certificate", StringKind{+[](Config& c) -> std::string& { return c.tls.certificate; }, kPathBytesMax},
-       "PEM file of the server's certificate chain; empty: no TLS."},
+       "PEM file of the server's certificate chain; empty: no TLS.", Takes::kOnReload},
       {"tls.key", StringKind{+[](Config& c) -> std::string& { return c.tls.key; }, kPathBytesMax},
-       "PEM file of the certificate's private key."},
+       "PEM file of the certificate's private key.", Takes::kOnReload},
       {"tls.client_ca", StringKind{+[](Config& c) -> std::string& { return c.tls.client_ca; }, kPathBytesMax},
-       "PEM file of the authorities that sign client certificates; given: every client must show one."},
+       "PEM file of the authorities that sign client certificates; given: every client must show one.",
+       Takes::kOnReload},
 
       {"auth.tokens", TokensKind{+[](Config& c) -> std::vector<ApiToken>& { return c.auth.tokens; }},
-       "API tokens as {tenant, sha256 of the token}; given: every call needs `authorization: Bearer TOKEN`."},
+       "API tokens as {tenant, sha256 of the token}; given: every call needs `authorization: Bearer TOKEN`.",
+       Takes::kOnReload},
       {"auth.health_exempt", BoolKind{+[](Config& c) -> bool& { return c.auth.health_exempt; }},
-       "Answer grpc.health.v1 without a token, for probes that cannot send one."},
+       "Answer grpc.health.v1 without a token, for probes that cannot send one.", Takes::kOnReload},
 
       {"ops.listen", AddressKind{+[](Config& c) -> std::string& { return c.ops.listen; }, true},
-       "Address of the HTTP port with /metrics, /livez, /readyz and /version; `off` closes it."},
+       "Address of the HTTP port with /metrics, /livez, /readyz, /version and /configz; `off` closes it."},
 
       {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
        "Who computes: `cpu`, or the slow scalar definition `reference`."},
@@ -97,12 +101,12 @@ std::vector<Field> MakeFields() {
 
       {"limits.request_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.limits.request_timeout; }, milliseconds(1), hours(24)},
-       "Longest life of a request, queue included; an earlier deadline of the caller wins."},
+       "Longest life of a request, queue included; an earlier deadline of the caller wins.", Takes::kOnReload},
       {"limits.open_request_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.limits.open_request_bytes_max; }, kMiB, kTiB},
-       "Memory of the requests of all open calls together; what exceeds it gets RESOURCE_EXHAUSTED."},
+       "Memory of the requests of all open calls together; what exceeds it gets RESOURCE_EXHAUSTED.", Takes::kOnReload},
       {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, kGiB},
-       "Largest text, chat or other string input of one request, all strings together."},
+       "Largest text, chat or other string input of one request, all strings together.", Takes::kOnReload},
       {"limits.stop_strings_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_strings_max; }, 0, 1024},
        "Most stop strings of one request."},
       {"limits.stop_string_bytes_max",
@@ -110,46 +114,53 @@ std::vector<Field> MakeFields() {
        "Longest stop string."},
       {"limits.stop_token_ids_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_token_ids_max; }, 0, 65536},
-       "Most stop token ids of one request."},
+       "Most stop token ids of one request.", Takes::kOnReload},
       {"limits.logit_bias_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.logit_bias_max; }, 0, 1'000'000},
-       "Most logit_bias entries of one request."},
+       "Most logit_bias entries of one request.", Takes::kOnReload},
       {"limits.allowed_token_ids_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.allowed_token_ids_max; }, 0, 1'000'000},
-       "Most allowed_token_ids of one request."},
+       "Most allowed_token_ids of one request.", Takes::kOnReload},
       {"limits.logprobs_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.logprobs_max; }, 0, 1000},
        "Most alternatives beside the chosen token, for logprobs and prompt_logprobs."},
       {"limits.prompt_logprob_entries_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.prompt_logprob_entries_max; }, 0, 1'000'000},
-       "Most prompt_logprobs entries, prompt tokens x (1 + alternatives): keeps the one message below 4 MiB."},
+       "Most prompt_logprobs entries, prompt tokens x (1 + alternatives): keeps the one message below 4 MiB.",
+       Takes::kOnReload},
       {"limits.chat_messages_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.chat_messages_max; }, 1, 1'000'000},
-       "Most messages and message parts of one chat."},
+       "Most messages and message parts of one chat.", Takes::kOnReload},
       {"limits.checkpoint_hints_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.checkpoint_hints_max; }, 0, 65536},
-       "Most checkpoint_hints of one request."},
+       "Most checkpoint_hints of one request.", Takes::kOnReload},
       {"limits.salt_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.salt_bytes_max; }, 0, 64 * kKiB},
-       "Longest cache salt."},
+       "Longest cache salt.", Takes::kOnReload},
       {"limits.priority_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.priority_max; }, 0, 1'000'000},
-       "Highest scheduling priority a request may ask for; the lowest is its negative."},
+       "Highest scheduling priority a request may ask for; the lowest is its negative.", Takes::kOnReload},
       {"limits.stream_buffer", BytesKind{+[](Config& c) -> int64_t& { return c.limits.stream_buffer; }, kKiB, kGiB},
-       "Output kept for one reader that lags; its request pauses beyond that."},
+       "Output kept for one reader that lags; its request pauses beyond that.", Takes::kOnReload},
       {"limits.slow_reader_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.limits.slow_reader_timeout; }, milliseconds(100), hours(24)},
        "A reader that stays behind so long is cut off."},
 
       {"drain.timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.drain.timeout; }, milliseconds(0), hours(24)},
-       "After SIGTERM, running requests may go on so long before they end with UNAVAILABLE."},
+       "After SIGTERM, running requests may go on so long before they end with UNAVAILABLE.", Takes::kOnReload},
       {"health.stall_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.health.stall_timeout; }, milliseconds(100), hours(24)},
-       "/livez fails when work exists and no step has ended for so long."},
+       "/livez fails when work exists and no step has ended for so long.", Takes::kOnReload},
+      {"health.probe_period",
+       DurationKind{+[](Config& c) -> Duration& { return c.health.probe_period; }, milliseconds(0), hours(1)},
+       "How often the daemon dials its own gRPC port; /livez fails when that has not reacted for health.stall_timeout. "
+       "0s: never."},
       {"metrics.vllm_aliases", BoolKind{+[](Config& c) -> bool& { return c.metrics.vllm_aliases; }},
        "Also export the vllm:* names that dashboards and autoscalers already read."},
       {"log.format", ChoiceKind{+[](Config& c) -> std::string& { return c.log.format; }, {"json", "text"}},
        "Form of the log lines on stderr."},
+      {"log.requests", BoolKind{+[](Config& c) -> bool& { return c.log.requests; }},
+       "One line of facts at the end of each request, at level info; never its text.", Takes::kOnReload},
       {"log.level",
        ChoiceKind{+[](Config& c) -> std::string& { return c.log.level; }, {"trace", "debug", "info", "warn", "error"}},
-       "Least severe level that is logged."},
+       "Least severe level that is logged.", Takes::kOnReload},
   };
   return fields;
 }
@@ -431,6 +442,24 @@ bool IsLoopback(const std::string_view address) {
   // 127.0.0.0/8, written as four numbers: "127.evil.example" is a name.
   return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos &&
          std::ranges::count(host, '.') == 3;
+}
+
+StatusOr<ReloadPlan> PlanReload(const Config& running, const Config& wanted) {
+  ReloadPlan plan{.config = running};
+  Config source = wanted;  // The accessors of the table want a mutable one.
+  for (const Field& field : Table()) {
+    if (PrintValue(field, running, /*mask_secrets=*/false) == PrintValue(field, wanted, /*mask_secrets=*/false)) {
+      continue;
+    }
+    if (field.takes == Takes::kAtStart) {
+      plan.needs_restart.push_back(field.path);
+      continue;
+    }
+    std::visit([&](const auto& kind) { kind.member(plan.config) = kind.member(source); }, field.kind);
+    plan.changed.push_back(field.path);
+  }
+  if (Status s = ValidateTogether(plan.config); !s.ok()) return s;
+  return plan;
 }
 
 Status ValidateTogether(const Config& config) {

@@ -47,10 +47,14 @@ struct TokensKind {  // YAML: a list of {tenant, sha256}; as text: "tenant:sha25
 using FieldKind =
     std::variant<BoolKind, IntKind, BytesKind, DurationKind, ChoiceKind, StringKind, AddressKind, TokensKind>;
 
+// When a changed value takes effect.
+enum class Takes { kAtStart, kOnReload };
+
 struct Field {
   std::string_view path;  // "server.listen"
   FieldKind kind;
   std::string_view help;  // One sentence.
+  Takes takes = Takes::kAtStart;
 };
 
 // In the order of printing. Threads: any.
@@ -71,6 +75,15 @@ StatusOr<ApiToken> MakeToken(std::string_view tenant, std::string_view sha256);
 std::string PrintValue(const Field& field, const Config& config, bool mask_secrets);
 // "integer, 1 to 65536" and so on.
 std::string DescribeKind(const Field& field);
+
+// What a reload of `wanted` makes of a process that runs with `running`: reloadable values are those of `wanted`, all
+// others stay. Errors: INVALID_ARGUMENT where the result breaks a rule between fields.
+struct ReloadPlan {
+  Config config;
+  std::vector<std::string_view> changed = {};        // Paths that take effect.
+  std::vector<std::string_view> needs_restart = {};  // Paths that differ and cannot.
+};
+StatusOr<ReloadPlan> PlanReload(const Config& running, const Config& wanted);
 
 // Rules between fields. Errors: INVALID_ARGUMENT naming the fields.
 Status ValidateTogether(const Config& config);

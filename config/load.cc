@@ -256,12 +256,15 @@ std::string PrintDocs() {
       "Precedence: `--set key.path=value` and `--model DIR`, then the environment (`INVAR_SECTION__KEY`, as in "
       "`INVAR_SERVER__LISTEN`), then the file, then the default.\n"
       "`invard --check-config` checks and exits (0, or 78); `--print-config` shows every value with its origin; "
-      "`--print-default-config` gives a file to start from.\n\n"
+      "`--print-default-config` gives a file to start from.\n"
+      "SIGHUP reads the same sources again and applies what is marked *reloadable*, the content of the tls.* files "
+      "included; the log says what changed and what needs a restart. A configuration with an error changes nothing. "
+      "`/configz` on the ops port shows what is in force.\n\n"
       "| key | default | accepts | meaning |\n|---|---|---|---|\n";
   const Config defaults;
   for (const Field& field : Fields()) {
-    out += fmt::format("| `{}` | `{}` | {} | {} |\n", field.path, PrintValue(field, defaults, false),
-                       DescribeKind(field), field.help);
+    out += fmt::format("| `{}` | `{}` | {} | {}{} |\n", field.path, PrintValue(field, defaults, false),
+                       DescribeKind(field), field.help, field.takes == Takes::kOnReload ? " *Reloadable.*" : "");
   }
   return out;
 }

@@ -21,7 +21,7 @@ struct Sources {
 
 struct Loaded {
   Config config;
-  std::map<std::string, std::string> origins;  // Field path -> "FILE:LINE", "INVAR_...", "--set"; absent: default.
+  std::map<std::string, std::string> origins = {};  // Field path -> "FILE:LINE", "INVAR_...", "--set"; absent: default.
 };
 
 // Errors: INVALID_ARGUMENT naming place, field, wanted and found, and the nearest name where a key is unknown;

@@ -90,16 +90,28 @@ class Gate final : public grpc::experimental::Interceptor {
 
 }  // namespace
 
-Authenticator::Authenticator(const config::Config::Auth& config) : health_exempt_(config.health_exempt) {
+Authenticator::Authenticator(const config::Config::Auth& config) { Replace(config); }
+
+void Authenticator::Replace(const config::Config::Auth& config) {
+  auto rules = std::make_shared<Rules>();
+  rules->health_exempt = config.health_exempt;
   for (const config::ApiToken& token : config.tokens) {
-    entries_.push_back({.tenant = token.tenant, .digest = DigestFromHex(token.sha256)});
+    rules->entries.push_back({.tenant = token.tenant, .digest = DigestFromHex(token.sha256)});
   }
+  MutexLock lock(mu_);
+  rules_ = std::move(rules);
+}
+
+std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
+  MutexLock lock(mu_);
+  return rules_;
 }
 
 StatusOr<std::string> Authenticator::Authenticate(const grpc::ServerContextBase& context,
                                                   const std::string_view method) const {
-  if (entries_.empty()) return std::string();
-  if (health_exempt_ && method.starts_with("/grpc.health.v1.Health/")) return std::string();
+  const std::shared_ptr<const Rules> rules = this->rules();
+  if (rules->entries.empty()) return std::string();
+  if (rules->health_exempt && method.starts_with("/grpc.health.v1.Health/")) return std::string();
   const auto& metadata = context.client_metadata();
   // Two headers could be read differently by a proxy in front: exactly one.
   if (metadata.count("authorization") != 1) return TokenRequired();
@@ -108,11 +120,12 @@ StatusOr<std::string> Authenticator::Authenticate(const grpc::ServerContextBase&
 }
 
 StatusOr<std::string> Authenticator::AuthenticateHeader(const std::string_view header) const {
-  if (entries_.empty()) return std::string();
+  const std::shared_ptr<const Rules> rules = this->rules();
+  if (rules->entries.empty()) return std::string();
   if (!header.starts_with(kScheme) || header.size() > kTokenBytesMax) return TokenRequired();
   const Digest digest = Sha256(header.substr(kScheme.size()));
   const Entry* found = nullptr;
-  for (const Entry& entry : entries_) {  // All of them, whatever is found: the time tells nothing.
+  for (const Entry& entry : rules->entries) {  // All of them, whatever is found: the time tells nothing.
     if (EqualConstantTime(entry.digest, digest)) found = &entry;
   }
   if (found == nullptr) return TokenRequired();

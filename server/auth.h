@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fingerprint.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "config/config.h"
 
@@ -22,6 +23,8 @@ class Authenticator {
  public:
   explicit Authenticator(const config::Config::Auth& config);
 
+  // Calls from now on are judged by `config`; open ones go on. Threads: any.
+  void Replace(const config::Config::Auth& config);
   // The tenant of the call; "" where no tokens are configured. Errors: UNAUTHENTICATED. Threads: any.
   StatusOr<std::string> Authenticate(const grpc::ServerContextBase& context, std::string_view method) const;
   // As above, from the value of the `authorization` header.
@@ -32,8 +35,14 @@ class Authenticator {
     std::string tenant;
     Digest digest;
   };
-  std::vector<Entry> entries_;
-  const bool health_exempt_;
+  struct Rules {
+    std::vector<Entry> entries;
+    bool health_exempt = false;
+  };
+  std::shared_ptr<const Rules> rules() const;
+
+  mutable Mutex mu_;
+  std::shared_ptr<const Rules> rules_ GUARDED_BY(mu_);  // Shared with the calls that are being judged.
 };
 
 // Runs before every call: authentication, and a notice of each call that was cancelled (with its peer).

@@ -117,19 +117,25 @@ StatusOr<ListeningSocket> Listen(const std::string& address) {
 
 ConnectionAcceptor::ConnectionAcceptor(ListeningSocket socket, const AcceptorOptions& options, Metrics& metrics,
                                        const Clock& clock)
-    : options_(options),
-      address_(std::move(socket.address)),
+    : address_(std::move(socket.address)),
       metrics_(metrics),
       clock_(clock),
-      connections_max_(std::min(options.connections_max, ConnectionsTheFilesAllow())),
       listen_fd_(socket.fd),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   Check(epoll_fd_ >= 0 && stop_fd_ >= 0, "the system gives an epoll and an event descriptor");
-  if (connections_max_ < options.connections_max) {
-    Logger("server")->warn("connections limited to {} instead of {}: the open-file limit is low", connections_max_,
+  SetOptions(options);
+}
+
+void ConnectionAcceptor::SetOptions(const AcceptorOptions& options) {
+  const int64_t allowed = ConnectionsTheFilesAllow();
+  if (allowed < options.connections_max) {
+    Logger("server")->warn("connections limited to {} instead of {}: the open-file limit is low", allowed,
                            options.connections_max);
   }
+  MutexLock lock(mu_);
+  options_ = options;
+  options_.connections_max = std::min(options.connections_max, allowed);
 }
 
 ConnectionAcceptor::~ConnectionAcceptor() {
@@ -205,12 +211,13 @@ bool ConnectionAcceptor::AcceptAll() {
       return false;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+    if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) return false;  // No listener.
     // Others (ECONNABORTED, EINTR, network errors) concern that one connection.
   }
 }
 
 std::optional<Refusal> ConnectionAcceptor::CapReached(const std::string& ip) {
-  if (open_count_ >= connections_max_) return Refusal::kTotal;
+  if (open_count_ >= options_.connections_max) return Refusal::kTotal;
   const auto count = by_ip_.find(ip);
   if (count != by_ip_.end() && count->second >= options_.connections_per_address_max) return Refusal::kPerAddress;
   return std::nullopt;

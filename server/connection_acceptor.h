@@ -4,7 +4,7 @@
 // the connection end and to shut it down when its peer cancels calls faster than the budget (HTTP/2 rapid reset).
 // Who comes after others have closed is never refused in their place: ends are looked for before a cap refuses, and
 // where only descriptors are missing the connection waits.
-// Threads: one of its own runs the loop; NoteCancel, StopAccepting, open_count from any.
+// Threads: one of its own runs the loop; NoteCancel, SetOptions, open_count from any.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -25,7 +25,6 @@
 namespace invar::server {
 
 struct AcceptorOptions {
-  std::string listen;  // HOST:PORT
   int64_t connections_max = 0;
   int64_t connections_per_address_max = 0;
   int64_t resets_burst = 0;
@@ -52,6 +51,9 @@ class ConnectionAcceptor {
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> sink);
   // Closes the listening socket; connections live on. Joins the loop. Harmless when repeated.
   void Stop();
+
+  // Judges connections and cancels by `options` from now on; open connections stay. Threads: any.
+  void SetOptions(const AcceptorOptions& options);
 
   // A call from `peer` (gRPC's name, "ipv4:1.2.3.4:5678") was cancelled.
   void NoteCancel(const std::string& peer);
@@ -83,11 +85,9 @@ class ConnectionAcceptor {
   // Forgets those whose end the system knows of already.
   void ForgetEnded();
 
-  const AcceptorOptions options_;
   const std::string address_;
   Metrics& metrics_;
   const Clock& clock_;
-  int64_t connections_max_ = 0;  // options_, lowered to what the open-file limit allows.
   int listen_fd_ = -1;
   int epoll_fd_ = -1;
   int stop_fd_ = -1;
@@ -96,6 +96,7 @@ class ConnectionAcceptor {
   std::optional<Accepted> waiting_;  // The loop's alone: accepted, for a descriptor to come free.
 
   Mutex mu_;
+  AcceptorOptions options_ GUARDED_BY(mu_);  // connections_max lowered to what the open-file limit allows.
   uint64_t next_key_ GUARDED_BY(mu_) = 2;
   std::map<uint64_t, Connection> connections_ GUARDED_BY(mu_);
   std::map<std::string, uint64_t> by_peer_ GUARDED_BY(mu_);

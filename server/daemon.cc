@@ -4,23 +4,20 @@
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "base/file.h"
 #include "base/log.h"
+#include "config/fields.h"
 #include "server/version.h"
 
 namespace invar::server {
 namespace {
 
 constexpr char kServiceName[] = "invar.v1.GenerationService";
-constexpr int64_t kPemBytesMax = int64_t{1} << 20;
 // Gateways ping every 10 to 30 s; gRPC's default would answer that with GOAWAY (too_many_pings) on long silent calls.
 constexpr int kPingIntervalMinMs = 10'000;
 // A peer whose machine vanished is noticed within a minute.
@@ -28,43 +25,11 @@ constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMetadataBytesMax = 16 * 1024;
 
-// gRPC takes what is not a certificate at start and only logs it when a client comes.
-Status CheckCertificate(const config::Config::Tls& tls, const std::string& certificate_pem,
-                        const std::string& key_pem) {
-  const auto reader = [](const std::string& pem) {
-    return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())),
-                                                     BIO_free);
-  };
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(reader(certificate_pem).get(), nullptr, nullptr, nullptr), X509_free);
-  if (certificate == nullptr)
-    return InvalidArgument("tls.certificate: " + tls.certificate + " holds no PEM certificate");
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(reader(key_pem).get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
-  if (key == nullptr) return InvalidArgument("tls.key: " + tls.key + " holds no PEM private key");
-  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return InvalidArgument("tls.key: " + tls.key + " is not the key of " + tls.certificate);
-  }
-  return OkStatus();
-}
-
-StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(const config::Config::Tls& tls) {
-  if (tls.certificate.empty()) return grpc::InsecureServerCredentials();
-  const StatusOr<std::string> certificate = ReadFile(tls.certificate, kPemBytesMax);
-  if (!certificate.ok()) return certificate.status();
-  const StatusOr<std::string> key = ReadFile(tls.key, kPemBytesMax);
-  if (!key.ok()) return key.status();
-  if (Status s = CheckCertificate(tls, *certificate, *key); !s.ok()) return s;
-  grpc::SslServerCredentialsOptions options(tls.client_ca.empty()
-                                                ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                                                : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_key_cert_pairs.push_back({.private_key = *key, .cert_chain = *certificate});
-  if (!tls.client_ca.empty()) {
-    const StatusOr<std::string> client_ca = ReadFile(tls.client_ca, kPemBytesMax);
-    if (!client_ca.ok()) return client_ca.status();
-    options.pem_root_certs = *client_ca;
-  }
-  return grpc::SslServerCredentials(options);
+AcceptorOptions AcceptorOptionsOf(const config::Config::Server& config) {
+  return {.connections_max = config.connections_max,
+          .connections_per_address_max = config.connections_per_address_max,
+          .resets_burst = config.resets_burst,
+          .resets_per_second = config.resets_per_second};
 }
 
 void SetArguments(const config::Config::Server& config, grpc::ServerBuilder& builder) {
@@ -81,20 +46,20 @@ void SetArguments(const config::Config::Server& config, grpc::ServerBuilder& bui
 
 }  // namespace
 
-Daemon::Daemon(const config::Config& config, const Clock& clock)
-    : config_(config),
+Daemon::Daemon(config::Loaded config, const Clock& clock)
+    : live_config_(std::move(config)),
       clock_(clock),
-      metrics_(config.metrics.vllm_aliases),
-      authenticator_(config.auth),
-      service_(config_, authenticator_, metrics_, clock_) {}
+      metrics_(live_config_.config()->metrics.vllm_aliases),
+      authenticator_(live_config_.config()->auth),
+      service_(live_config_, authenticator_, metrics_, clock_) {}
 
-StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, ModelLoader loader, const Clock& clock,
+StatusOr<std::unique_ptr<Daemon>> Daemon::Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                 std::function<void(const Status&)> on_loaded) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config, clock));
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), clock));
   if (Status s = daemon->StartGrpc(); !s.ok()) return s;
   if (Status s = daemon->StartOps(); !s.ok()) return s;
   Logger("server")->info("ports open: grpc={} ops={}; loading {}", daemon->grpc_address(), daemon->ops_address(),
-                         config.model.path);
+                         daemon->config()->model.path);
   daemon->loader_ = std::thread([raw = daemon.get(), loader = std::move(loader), on_loaded = std::move(on_loaded)] {
     raw->LoadModel(loader, on_loaded);
   });
@@ -103,6 +68,7 @@ StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, Mo
 
 Daemon::~Daemon() {
   if (loader_.joinable()) loader_.join();
+  port_probe_.reset();
   if (acceptor_ != nullptr) acceptor_->Stop();
   // First the engine thread: it posts to what the service owns. What is live ends with UNAVAILABLE.
   if (model_ != nullptr) model_->engine->Stop();
@@ -115,29 +81,25 @@ Daemon::~Daemon() {
 }
 
 Status Daemon::StartGrpc() {
-  StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials = MakeCredentials(config_.tls);
-  if (!credentials.ok()) return credentials.status();
-  StatusOr<ListeningSocket> socket = Listen(config_.server.listen);
+  const std::shared_ptr<const config::Config> config = live_config_.config();
+  StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(config->tls);
+  if (!tls.ok()) return tls.status();
+  tls_ = *std::move(tls);
+  StatusOr<ListeningSocket> socket = Listen(config->server.listen);
   if (!socket.ok()) return socket.status();
-  acceptor_ = std::make_unique<ConnectionAcceptor>(
-      *std::move(socket),
-      AcceptorOptions{.listen = config_.server.listen,
-                      .connections_max = config_.server.connections_max,
-                      .connections_per_address_max = config_.server.connections_per_address_max,
-                      .resets_burst = config_.server.resets_burst,
-                      .resets_per_second = config_.server.resets_per_second},
-      metrics_, clock_);
+  acceptor_ =
+      std::make_unique<ConnectionAcceptor>(*std::move(socket), AcceptorOptionsOf(config->server), metrics_, clock_);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  SetArguments(config_.server, builder);
+  SetArguments(config->server, builder);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> gates;
   gates.push_back(
       std::make_unique<GateFactory>(authenticator_, [this](const std::string& peer) { acceptor_->NoteCancel(peer); }));
   builder.experimental().SetInterceptorCreators(std::move(gates));
   auto sink = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, tls_->Credentials());
   builder.RegisterService(&service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
@@ -145,17 +107,23 @@ Status Daemon::StartGrpc() {
   }
   SetHealth(false);
   acceptor_->Start(std::move(sink));
+  if (config->health.probe_period > config::Duration::zero()) {
+    port_probe_ = std::make_unique<PortProbe>(PortProbe::Options{.address = acceptor_->address(),
+                                                                 .tls = !config->tls.certificate.empty(),
+                                                                 .period = config->health.probe_period});
+  }
   return OkStatus();
 }
 
 Status Daemon::StartOps() {
-  if (config_.ops.listen == "off") return OkStatus();
+  const std::string listen = config()->ops.listen;
+  if (listen == "off") return OkStatus();
   StatusOr<std::unique_ptr<OpsHttp>> ops = OpsHttp::Start(
-      config_.ops.listen,
-      {.metrics = [this] { return MetricsText(); },
-       .alive = [this] { return Alive(); },
-       .ready = [this] { return Ready(); },
-       .version_json = [] { return fmt::format("{{\"name\":\"invard\",\"version\":\"{}\"}}\n", kVersion); }});
+      listen, {.metrics = [this] { return MetricsText(); },
+               .alive = [this] { return Alive(); },
+               .ready = [this] { return Ready(); },
+               .version_json = [] { return fmt::format("{{\"name\":\"invard\",\"version\":\"{}\"}}\n", kVersion); },
+               .config_yaml = [this] { return config::PrintConfig(*live_config_.loaded()); }});
   if (!ops.ok()) return ops.status();
   ops_ = *std::move(ops);
   return OkStatus();
@@ -163,9 +131,10 @@ Status Daemon::StartOps() {
 
 void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const Status&)>& on_loaded) {
   const TimeNs begin = clock_.Now();
-  StatusOr<ModelParts> parts = loader(config_);
+  const std::shared_ptr<const config::Config> config = live_config_.config();
+  StatusOr<ModelParts> parts = loader(*config);
   if (!parts.ok()) return on_loaded(parts.status());
-  StatusOr<std::unique_ptr<ServedModel>> model = StartEngine(config_, *std::move(parts), clock_);
+  StatusOr<std::unique_ptr<ServedModel>> model = StartEngine(*config, *std::move(parts), clock_);
   if (!model.ok()) return on_loaded(model.status());
   model_ = *std::move(model);
   published_model_ = model_.get();
@@ -186,6 +155,32 @@ void Daemon::SetHealth(const bool serving) {
   health->SetServingStatus(kServiceName, serving);
 }
 
+Status Daemon::Reload(const config::Loaded& wanted) {
+  const std::shared_ptr<const config::Loaded> running = live_config_.loaded();
+  const StatusOr<config::ReloadPlan> plan = config::PlanReload(running->config, wanted.config);
+  if (!plan.ok()) return plan.status();
+  const StatusOr<bool> new_identity = tls_->Reload(plan->config.tls);
+  if (!new_identity.ok()) return new_identity.status();
+  // Nothing below can fail.
+  authenticator_.Replace(plan->config.auth);
+  acceptor_->SetOptions(AcceptorOptionsOf(plan->config.server));
+  if (std::ranges::find(plan->changed, "log.level") != plan->changed.end()) SetLogLevel(plan->config.log.level);
+  config::Loaded next{.config = plan->config, .origins = running->origins};
+  for (const std::string_view path : plan->changed) {
+    next.origins.erase(std::string(path));
+    const auto origin = wanted.origins.find(std::string(path));
+    if (origin != wanted.origins.end()) next.origins.insert(*origin);
+  }
+  live_config_.Replace(std::move(next));
+  Logger("server")->info("configuration reloaded: changed [{}]; TLS files {}", fmt::join(plan->changed, ", "),
+                         *new_identity ? "replaced" : "unchanged");
+  if (!plan->needs_restart.empty()) {
+    Logger("server")->warn("changed in the configuration, but in force from a restart on only: {}",
+                           fmt::join(plan->needs_restart, ", "));
+  }
+  return OkStatus();
+}
+
 void Daemon::BeginDrain() {
   service_.BeginDrain();
   {
@@ -198,6 +193,20 @@ void Daemon::BeginDrain() {
 }
 
 Status Daemon::Alive() {
+  if (Status s = PortAlive(); !s.ok()) return s;
+  return EngineAlive();
+}
+
+Status Daemon::PortAlive() const {
+  if (port_probe_ == nullptr) return OkStatus();
+  const config::Duration failing = port_probe_->failing_for();
+  // As patient as with the engine: descriptors that ran out come back.
+  if (failing == failing.zero() || failing < config()->health.stall_timeout) return OkStatus();
+  return Unavailable(fmt::format("the gRPC port has not reacted to a connection for {:.1f} s",
+                                 std::chrono::duration<double>(failing).count()));
+}
+
+Status Daemon::EngineAlive() {
   const ServedModel* model = published_model_;
   if (model == nullptr) return OkStatus();  // Loading is being alive.
   const engine::EngineStats stats = model->engine->Stats();
@@ -213,7 +222,7 @@ Status Daemon::Alive() {
     return OkStatus();
   }
   const TimeNs quiet = now - watched_since_;
-  if (quiet > std::chrono::nanoseconds(config_.health.stall_timeout).count()) {
+  if (quiet > std::chrono::nanoseconds(config()->health.stall_timeout).count()) {
     return Unavailable(fmt::format("requests wait and no step has ended for {:.1f} s", ToSeconds(quiet)));
   }
   return OkStatus();

@@ -2,7 +2,7 @@
 //   Start: ports open, health NOT_SERVING, the model loads on a thread of its own
 //   loaded: health SERVING                  BeginDrain: NOT_SERVING at once, new calls UNAVAILABLE, running ones go on
 //   destructor: what is left ends with UNAVAILABLE; ports close
-// Threads: Start, BeginDrain, WaitIdle, destructor from one thread.
+// Threads: Start, Reload, BeginDrain, WaitIdle, destructor from one thread.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -16,13 +16,16 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "config/config.h"
+#include "config/load.h"
 #include "server/auth.h"
 #include "server/connection_acceptor.h"
 #include "server/generate_service.h"
+#include "server/live_config.h"
 #include "server/metrics.h"
 #include "server/ops_http.h"
+#include "server/port_probe.h"
 #include "server/served_model.h"
+#include "server/tls_files.h"
 
 namespace invar::server {
 
@@ -33,7 +36,7 @@ class Daemon {
 
   // `on_loaded` is called once, on the loading thread, when the model serves or has failed to load.
   // Errors: UNAVAILABLE (a port), INVALID_ARGUMENT (TLS files). Requires: `clock` outlives the daemon.
-  static StatusOr<std::unique_ptr<Daemon>> Start(const config::Config& config, ModelLoader loader, const Clock& clock,
+  static StatusOr<std::unique_ptr<Daemon>> Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                  std::function<void(const Status&)> on_loaded);
   ~Daemon();
   Daemon(const Daemon&) = delete;
@@ -41,6 +44,15 @@ class Daemon {
 
   const std::string& grpc_address() const { return acceptor_->address(); }
   std::string ops_address() const { return ops_ != nullptr ? ops_->address() : "off"; }
+
+  // Takes over of `wanted` what can change in a running process; logs what changed and what needs a restart.
+  // Errors: INVALID_ARGUMENT and those of reading the TLS files; nothing has changed then.
+  Status Reload(const config::Loaded& wanted);
+  std::shared_ptr<const config::Config> config() const { return live_config_.config(); }
+
+  // Whether the engine makes progress where there is work, and the gRPC port reacts. Progress is judged between two
+  // questions. Threads: any.
+  Status Alive();
 
   void BeginDrain();
   // True when no call is open any more; waits at most `timeout`.
@@ -51,21 +63,22 @@ class Daemon {
   std::string MetricsText() const;
 
  private:
-  Daemon(const config::Config& config, const Clock& clock);
+  Daemon(config::Loaded config, const Clock& clock);
 
   Status StartGrpc();
   Status StartOps();
   void LoadModel(const ModelLoader& loader, const std::function<void(const Status&)>& on_loaded);
   void SetHealth(bool serving);
-  // Whether the engine makes progress where there is work. Judged between two probes. Threads: any.
-  Status Alive();
+  Status EngineAlive();
+  Status PortAlive() const;
   Status Ready();
 
   // Set at construction.
-  const config::Config config_;
+  LiveConfig live_config_;
   const Clock& clock_;
   Metrics metrics_;
-  const Authenticator authenticator_;
+  Authenticator authenticator_;
+  std::unique_ptr<TlsFiles> tls_;
 
   std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only.
   std::atomic<ServedModel*> published_model_ = nullptr;
@@ -79,6 +92,7 @@ class Daemon {
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   GenerateService service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<PortProbe> port_probe_;  // Null: not wanted.
   std::unique_ptr<OpsHttp> ops_;
   std::thread loader_;
 };

@@ -45,24 +45,26 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     service_.GenerateBegins(this);
   }
 
+  // The call is let in: from here on its end is worth a line in the log.
+  void Admit(const std::string& tenant) { tenant_ = tenant; }
+
   // On a preparer. From here on the call ends through its stream, or through Finish right here.
   void Prepare(const v1::GenerateRequest& proto, const std::string& tenant, const TimeNs deadline) {
     if (cancelled_) return Finish(Status(StatusCode::kCancelled, "the caller went away"));
     if (service_.clock_.Now() >= deadline) {
       return Finish(Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was prepared"));
     }
-    StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context());
+    const std::shared_ptr<const config::Config> config = service_.config_.config();
+    StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context(*config));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline;
     request_id_ = translated->request.request_id;
-    Logger("server")->debug("request={} begins: tenant={} prompt_tokens={} max_tokens={}", request_id_, tenant,
-                            translated->request.prompt.size(), translated->request.stopping.max_tokens);
+    prompt_tokens_ = static_cast<int64_t>(translated->request.prompt.size());
     engine::Engine& engine = *service_.model_.load()->engine;
-    auto stream =
-        std::make_shared<TokenStream>(TokenStream::Options{.form = std::move(translated->form),
-                                                           .pending_bytes_max = service_.config_.limits.stream_buffer,
-                                                           .arrived = arrived_},
-                                      *this, engine, service_.writers_, service_.metrics_, service_.clock_);
+    auto stream = std::make_shared<TokenStream>(TokenStream::Options{.form = std::move(translated->form),
+                                                                     .pending_bytes_max = config->limits.stream_buffer,
+                                                                     .arrived = arrived_},
+                                                *this, engine, service_.writers_, service_.metrics_, service_.clock_);
     {
       MutexLock lock(mu_);
       stream_ = stream;
@@ -79,8 +81,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   void Finish(const Status& status) override {
     service_.metrics_.CountCall(Rpc::kGenerate, status.code());
-    Logger("server")->debug("request={} ends: {}", request_id_, StatusCodeName(status.code()));
     finished_at_ = service_.clock_.Now();
+    LogEnd(status);
     grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(ToGrpcStatus(status));
   }
 
@@ -115,13 +117,44 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     return stream_;
   }
 
+  // One line of facts, never of text. Callers that are not let in could write the log full, so theirs is for debugging.
+  void LogEnd(const Status& status) {
+    if (!service_.config_.config()->log.requests) return;
+    const auto level = tenant_ ? spdlog::level::info : spdlog::level::debug;
+    const std::shared_ptr<spdlog::logger> logger = Logger("server");
+    if (!logger->should_log(level)) return;
+    RequestSummary summary;
+    if (const std::shared_ptr<TokenStream> stream = Stream()) summary = stream->summary();
+    LogFields fields;
+    fields.Add("request_id", request_id_)
+        .Add("tenant", tenant_.value_or(""))
+        .Add("status", StatusCodeName(status.code()))
+        .Add("prompt_tokens", prompt_tokens_)
+        .Add("output_tokens", summary.output_tokens)
+        .Add("total_s", ToSeconds(finished_at_ - arrived_));
+    if (const ServedModel* model = service_.model_) fields.Add("model", model->parts.name);
+    if (const auto& finished = summary.finished) {
+      fields.Add("finish", finished->reason == engine::FinishReason::kStop ? "stop" : "length")
+          .Add("cached_tokens", int64_t{finished->cached_tokens})
+          .Add("preemptions", int64_t{finished->preemptions})
+          .Add("queue_s", ToSeconds(finished->queued_for))
+          .Add("prefill_s", ToSeconds(finished->prefill_for))
+          .Add("decode_s", ToSeconds(finished->decode_for))
+          .Add("first_token_s", ToSeconds(finished->first_token_after));
+    }
+    if (!status.ok()) fields.Add("error", status.message()).Add("field", status.field());
+    LogWithFields(*logger, level, "request ended", fields);
+  }
+
   GenerateService& service_;
   grpc::CallbackServerContext& context_;  // Lives until OnDone returns.
   const int64_t bytes_;                   // Of its request.
   const TimeNs arrived_;
   std::atomic<bool> cancelled_ = false;
   std::atomic<TimeNs> finished_at_ = kNever;
-  std::string request_id_;  // Set before the engine knows of the call; empty where it never got so far.
+  std::optional<std::string> tenant_;  // Set before the call is prepared; absent where it was not let in.
+  std::string request_id_;             // Set before the engine knows of the call; empty where it never got so far.
+  int64_t prompt_tokens_ = 0;          // As request_id_.
   Mutex mu_;
   std::shared_ptr<TokenStream> stream_ GUARDED_BY(mu_);  // Shared: engine and RPC end independently.
 };
@@ -132,12 +165,16 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::
   const Status room = CallBegins(bytes);
   auto* call = new GenerateCall(*this, *context, bytes, clock_.Now());  // Deletes itself in OnDone.
   StatusOr<std::string> tenant = Admit(*context, "/invar.v1.GenerationService/Generate");
-  if (tenant.ok() && !room.ok()) tenant = room;
+  if (tenant.ok() && !room.ok()) {
+    call->Admit(*tenant);
+    tenant = room;
+  }
   if (!tenant.ok()) {
     call->Finish(tenant.status());
     return call;
   }
-  const TimeNs deadline = DeadlineOf(*context, config_.limits.request_timeout, clock_);
+  call->Admit(*tenant);
+  const TimeNs deadline = DeadlineOf(*context, config_.config()->limits.request_timeout, clock_);
   // The request lives until OnDone, which follows Finish, which follows Prepare.
   const bool taken = preparers_.Post(
       [call, request, tenant = *std::move(tenant), deadline] { call->Prepare(*request, tenant, deadline); });
@@ -197,7 +234,7 @@ grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext*
                                                     const v1::TokenizeRequest* request,
                                                     v1::TokenizeResponse* response) {
   return RunUnary(context, Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize", *request, [this, request, response] {
-    const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, Context());
+    const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, Context(*config_.config()));
     if (!ids.ok()) return ids.status();
     for (const TokenId id : *ids) response->add_ids(id.value());
     return OkStatus();
@@ -209,7 +246,7 @@ grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContex
                                                       v1::DetokenizeResponse* response) {
   return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", *request,
                   [this, request, response] {
-                    StatusOr<std::string> text = TranslateDetokenize(*request, Context());
+                    StatusOr<std::string> text = TranslateDetokenize(*request, Context(*config_.config()));
                     if (!text.ok()) return text.status();
                     response->set_text(*std::move(text));
                     return OkStatus();
@@ -219,13 +256,13 @@ grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContext* context,
                                                       const v1::RenderChatRequest* request,
                                                       v1::RenderChatResponse* response) {
-  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request,
-                  [this, request, response] {
-                    StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context());
-                    if (!rendered.ok()) return rendered.status();
-                    *response = *std::move(rendered);
-                    return OkStatus();
-                  });
+  return RunUnary(
+      context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request, [this, request, response] {
+        StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context(*config_.config()));
+        if (!rendered.ok()) return rendered.status();
+        *response = *std::move(rendered);
+        return OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
@@ -240,7 +277,7 @@ grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContex
 
 // --- The whole ---
 
-GenerateService::GenerateService(const config::Config& config, const Authenticator& authenticator, Metrics& metrics,
+GenerateService::GenerateService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
                                  const Clock& clock)
     : config_(config),
       authenticator_(authenticator),
@@ -272,7 +309,7 @@ StatusOr<std::string> GenerateService::Admit(const grpc::CallbackServerContext& 
   return tenant;
 }
 
-TranslateContext GenerateService::Context() const {
+TranslateContext GenerateService::Context(const config::Config& config) const {
   const ServedModel& model = *model_.load();
   return {.model_name = model.parts.name,
           .spec = model.spec(),
@@ -280,7 +317,7 @@ TranslateContext GenerateService::Context() const {
           .tokenizer = *model.parts.tokenizer,
           .chat_template = model.parts.chat_template.get(),
           .defaults = model.parts.defaults,
-          .limits = config_.limits};
+          .limits = config.limits};
 }
 
 Status GenerateService::CallBegins(const int64_t bytes) {
@@ -289,7 +326,7 @@ Status GenerateService::CallBegins(const int64_t bytes) {
   const int64_t others = request_bytes_;
   request_bytes_ += bytes;
   // A request alone always has room: server.request_bytes_max bounds it.
-  if (others == 0 || request_bytes_ <= config_.limits.open_request_bytes_max) return OkStatus();
+  if (others == 0 || request_bytes_ <= config_.config()->limits.open_request_bytes_max) return OkStatus();
   return ResourceExhausted(
       fmt::format("the requests of all open calls hold {} bytes already; try again later", others));
 }
@@ -322,9 +359,9 @@ int64_t GenerateService::request_bytes() const {
 }
 
 void GenerateService::Watch() {
-  const TimeNs limit = std::chrono::nanoseconds(config_.limits.slow_reader_timeout).count();
-  const std::chrono::nanoseconds period =
-      std::min<std::chrono::nanoseconds>(config_.limits.slow_reader_timeout / 4, std::chrono::seconds(1));
+  const config::Duration timeout = config_.config()->limits.slow_reader_timeout;
+  const TimeNs limit = std::chrono::nanoseconds(timeout).count();
+  const std::chrono::nanoseconds period = std::min<std::chrono::nanoseconds>(timeout / 4, std::chrono::seconds(1));
   MutexLock lock(mu_);
   while (!closing_) {
     wake_watch_.WaitFor(mu_, period);

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "config/config.h"
 #include "invar/v1/generation.grpc.pb.h"
 #include "server/auth.h"
+#include "server/live_config.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 #include "server/task_queue.h"
@@ -23,8 +23,7 @@ namespace invar::server {
 class GenerateService final : public v1::GenerationService::CallbackService {
  public:
   // Requires: all outlive the gRPC server.
-  GenerateService(const config::Config& config, const Authenticator& authenticator, Metrics& metrics,
-                  const Clock& clock);
+  GenerateService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics, const Clock& clock);
   // Requires: no call is open.
   ~GenerateService() override;
 
@@ -57,7 +56,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
 
   // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
   StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
-  TranslateContext Context() const;
+  TranslateContext Context(const config::Config& config) const;
   template <typename Work>
   grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
                                      const google::protobuf::Message& request, Work work);
@@ -70,7 +69,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // do not take even that status for as long again.
   void Watch();
 
-  const config::Config& config_;
+  const LiveConfig& config_;
   const Authenticator& authenticator_;
   Metrics& metrics_;
   const Clock& clock_;

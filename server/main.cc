@@ -1,4 +1,4 @@
-// invard: load the configuration, build the Daemon, run until told to stop, drain. Nothing else.
+// invard: load the configuration, build the Daemon, run until told to stop (or to reload), drain. Nothing else.
 // Exit codes: 0 clean, 1 failure, 2 usage, 78 bad configuration.
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "base/log.h"
 #include "config/load.h"
 #include "server/daemon.h"
+#include "server/service_manager.h"
 #include "server/version.h"
 
 namespace {
@@ -38,21 +40,22 @@ struct Options {
   bool version = false;
 };
 
-// Waits for the next stop signal or for `other_fd`, at most `timeout_ms` (-1: for ever).
-enum class Wake { kSignal, kOther, kTimeout };
-Wake WaitFor(const int signal_fd, const int other_fd, const int timeout_ms) {
+// The next signal, -1 where `other_fd` spoke first, 0 where `timeout` (negative: for ever) passed.
+constexpr int kOther = -1;
+constexpr int kTimeout = 0;
+int AwaitSignal(const int signal_fd, const int other_fd, const std::chrono::milliseconds timeout) {
   std::array<pollfd, 2> fds = {
       {{.fd = signal_fd, .events = POLLIN, .revents = 0}, {.fd = other_fd, .events = POLLIN, .revents = 0}}};
   int ready = 0;
   do {
-    ready = poll(fds.data(), fds.size(), timeout_ms);
+    ready = poll(fds.data(), fds.size(), static_cast<int>(timeout.count()));
   } while (ready < 0 && errno == EINTR);
-  if (ready == 0) return Wake::kTimeout;
-  if (fds[0].revents != 0) {
-    signalfd_siginfo info;
-    if (read(signal_fd, &info, sizeof(info)) == sizeof(info)) return Wake::kSignal;
+  if (ready == 0) return kTimeout;
+  signalfd_siginfo info;
+  if (fds[0].revents != 0 && read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
+    return static_cast<int>(info.ssi_signo);
   }
-  return Wake::kOther;
+  return kOther;
 }
 
 void Raise(const int event_fd) {
@@ -60,10 +63,11 @@ void Raise(const int event_fd) {
   Check(write(event_fd, &one, sizeof(one)) == sizeof(one), "an event takes a one");
 }
 
-// Blocks the stop signals in all threads to come and gives a descriptor that tells of them.
-int TakeStopSignals() {
+// Blocks the signals that are meant for us in all threads to come and gives a descriptor that tells of them.
+int TakeSignals() {
   sigset_t signals;
   sigemptyset(&signals);
+  sigaddset(&signals, SIGHUP);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -75,13 +79,13 @@ int TakeStopSignals() {
 // not let go.
 int Leave(std::unique_ptr<server::Daemon> daemon) {
   // The grace for calls, and as much again each for the step under way and for giving memory back: within a second.
-  constexpr int kPatienceMs = 3 * static_cast<int>(server::Daemon::kShutdownGrace.count());
+  constexpr std::chrono::milliseconds kPatience = 3 * server::Daemon::kShutdownGrace;
   const int gone_fd = eventfd(0, EFD_CLOEXEC);
   std::thread closer([&] {
     daemon.reset();
     Raise(gone_fd);
   });
-  if (WaitFor(-1, gone_fd, kPatienceMs) == Wake::kOther) {
+  if (AwaitSignal(-1, gone_fd, kPatience) == kOther) {
     closer.join();
     Logger("server")->info("stopped");
     return kExitOk;
@@ -91,14 +95,85 @@ int Leave(std::unique_ptr<server::Daemon> daemon) {
   _exit(kExitOk);
 }
 
-int Run(const config::Config& config) {
+// What the main thread does while the daemon runs: takes signals and says to the service manager that all is well.
+class Supervisor {
+ public:
+  Supervisor(const config::Sources& sources, server::Daemon& daemon, const int signal_fd)
+      : sources_(sources), daemon_(daemon), signal_fd_(signal_fd) {}
+
+  // From now on the service manager hears of us.
+  void Ready() {
+    ready_ = true;
+    manager_.Ready();
+  }
+  void Stopping() const { manager_.Stopping(); }
+
+  // Serves reloads and heartbeats until told to stop (true), or until `other_fd` speaks or `timeout` has passed.
+  bool StopsWithin(const std::chrono::milliseconds timeout, const int other_fd = -1) {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    for (;;) {
+      std::chrono::milliseconds wait = timeout;
+      if (timeout >= timeout.zero()) {
+        wait = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        wait = std::max(wait, wait.zero());
+      }
+      const bool beats = ready_ && manager_.heartbeat_period() > wait.zero();
+      if (beats) wait = wait < wait.zero() ? UntilHeartbeat() : std::min(wait, UntilHeartbeat());
+      switch (AwaitSignal(signal_fd_, other_fd, wait)) {
+        case SIGTERM:
+        case SIGINT:
+          return true;
+        case SIGHUP:
+          Reload();
+          break;
+        case kOther:
+          return false;
+        default:
+          break;
+      }
+      if (beats && UntilHeartbeat() == wait.zero()) Beat();
+      if (timeout >= timeout.zero() && std::chrono::steady_clock::now() >= end) return false;
+    }
+  }
+
+ private:
+  std::chrono::milliseconds UntilHeartbeat() const {
+    const auto left = last_beat_ + manager_.heartbeat_period() - std::chrono::steady_clock::now();
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(0));
+  }
+  void Beat() {
+    last_beat_ = std::chrono::steady_clock::now();
+    if (const Status alive = daemon_.Alive(); alive.ok()) {
+      manager_.Heartbeat();
+    } else {
+      Logger("server")->error("no heartbeat: {}", alive.message());
+    }
+  }
+  void Reload() const {
+    if (ready_) manager_.Reloading();
+    const StatusOr<config::Loaded> wanted = config::Load(sources_);
+    const Status status = wanted.ok() ? daemon_.Reload(*wanted) : wanted.status();
+    if (!status.ok()) Logger("server")->error("reload refused, nothing has changed: {}", status.message());
+    if (ready_) manager_.Ready();
+  }
+
+  const config::Sources& sources_;
+  server::Daemon& daemon_;
+  const int signal_fd_;
+  const server::ServiceManager manager_ = server::ServiceManager::FromEnvironment();
+  bool ready_ = false;
+  std::chrono::steady_clock::time_point last_beat_;
+};
+
+int Run(const config::Sources& sources, const config::Loaded& loaded) {
+  const config::Config& config = loaded.config;
   ConfigureLogs(config.log.format == "json" ? LogFormat::kJson : LogFormat::kText, config.log.level);
-  const int signal_fd = TakeStopSignals();
+  const int signal_fd = TakeSignals();
   const int loaded_fd = eventfd(0, EFD_CLOEXEC);
   const RealClock clock;
   Status load_status;  // Written before the event, read after it.
   StatusOr<std::unique_ptr<server::Daemon>> started =
-      server::Daemon::Start(config, server::LoadModelFolder, clock, [&](const Status& status) {
+      server::Daemon::Start(loaded, server::LoadModelFolder, clock, [&](const Status& status) {
         load_status = status;
         Raise(loaded_fd);
       });
@@ -107,7 +182,10 @@ int Run(const config::Config& config) {
     return kExitFailure;
   }
   std::unique_ptr<server::Daemon> daemon = *std::move(started);
-  if (WaitFor(signal_fd, loaded_fd, -1) == Wake::kSignal) {
+  constexpr std::chrono::milliseconds kForEver(-1);
+  Supervisor supervisor(sources, *daemon, signal_fd);
+  if (supervisor.StopsWithin(kForEver, loaded_fd)) {
+    supervisor.Stopping();
     daemon->BeginDrain();
     return Leave(std::move(daemon));  // Loading cannot be interrupted, only left.
   }
@@ -117,13 +195,15 @@ int Run(const config::Config& config) {
   }
   std::printf("listening grpc=%s ops=%s\n", daemon->grpc_address().c_str(), daemon->ops_address().c_str());
   std::fflush(stdout);
+  supervisor.Ready();
 
-  WaitFor(signal_fd, -1, -1);
+  supervisor.StopsWithin(kForEver);
+  supervisor.Stopping();
   daemon->BeginDrain();
-  const auto drain_end = std::chrono::steady_clock::now() + config.drain.timeout;
+  const auto drain_end = std::chrono::steady_clock::now() + daemon->config()->drain.timeout;
   // Short waits, so that a second signal is seen soon.
   while (!daemon->WaitIdle(std::chrono::milliseconds(20)) && std::chrono::steady_clock::now() < drain_end) {
-    if (WaitFor(signal_fd, -1, 0) == Wake::kSignal) break;
+    if (supervisor.StopsWithin(std::chrono::milliseconds(0))) break;
   }
   return Leave(std::move(daemon));
 }
@@ -136,7 +216,8 @@ int main(int argc, char** argv) {
       "invard: serves one model over gRPC (invar.v1), exact to the bit.\n"
       "Precedence: --set and --model > INVAR_SECTION__KEY > --config FILE > default.\n"
       "Prints `listening grpc=ADDR ops=ADDR` on stdout once the model serves; logs go to stderr.\n"
-      "SIGTERM drains: running requests finish within drain.timeout. Exit: 0, 1 failure, 2 usage, 78 bad "
+      "SIGTERM drains: running requests finish within drain.timeout. SIGHUP reloads what docs/CONFIG.md marks. Exit: "
+      "0, 1 failure, 2 usage, 78 bad "
       "configuration.");
   app.add_option("--config", options.sources.file, "YAML configuration; every field: docs/CONFIG.md");
   app.add_option("--model", options.sources.model, "Folder of the model: short for --set model.path=DIR");
@@ -179,5 +260,5 @@ int main(int argc, char** argv) {
     std::fputs("invard: model.path: which model? Give --model DIR, or set model.path\n", stderr);
     return kExitConfig;
   }
-  return Run(loaded->config);
+  return Run(options.sources, *loaded);
 }

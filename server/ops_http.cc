@@ -50,6 +50,10 @@ StatusOr<std::unique_ptr<OpsHttp>> OpsHttp::Start(const std::string& listen, Ops
              [version = std::move(handlers.version_json)](const httplib::Request&, httplib::Response& response) {
                response.set_content(version(), "application/json");
              });
+  server.Get("/configz",
+             [config = std::move(handlers.config_yaml)](const httplib::Request&, httplib::Response& response) {
+               response.set_content(config(), "text/plain");
+             });
   int port = at->port;
   const bool bound =
       port == 0 ? (port = server.bind_to_any_port(at->host.c_str())) > 0 : server.bind_to_port(at->host.c_str(), port);

@@ -1,6 +1,7 @@
 // The ops port: plain HTTP for probes and scrapers, apart from the gRPC port so that neither can starve the other.
 //   /metrics   Prometheus text        /livez   200 while the engine makes progress
 //   /version   what runs, as JSON     /readyz  200 while requests are taken (/healthz and /health are the same)
+//   /configz   the configuration in force, as YAML with the origin of each value; hashes of tokens are hidden
 #pragma once
 
 #include <functional>
@@ -22,6 +23,7 @@ struct OpsHandlers {
   std::function<Status()> alive;
   std::function<Status()> ready;
   std::function<std::string()> version_json;
+  std::function<std::string()> config_yaml;
 };
 
 class OpsHttp {

@@ -51,6 +51,7 @@ bool TokenStream::Push(engine::TokenEvent event) {
   Status failure;
   {
     MutexLock lock(mu_);
+    Summarize(event);
     if (finished_) return true;
     const auto* failed = std::get_if<engine::FailedEvent>(&event);
     if (failed != nullptr && writing_) {
@@ -192,6 +193,24 @@ void TokenStream::TakeFinished() {
   }
   pending_.clear();
   status_ = OkStatus();
+}
+
+void TokenStream::Summarize(const engine::TokenEvent& event) {
+  if (const auto* delta = std::get_if<engine::DeltaEvent>(&event)) {
+    summary_.output_tokens += static_cast<int64_t>(delta->tokens.size());
+  } else if (const auto* finished = std::get_if<engine::FinishedEvent>(&event)) {
+    engine::FinishedEvent numbers = *finished;
+    // Nothing that was said: neither text nor the tokens of the prompt.
+    numbers.matched = std::monostate();
+    numbers.text_tail.clear();
+    numbers.prompt_logprobs.clear();
+    summary_.finished = std::move(numbers);
+  }
+}
+
+RequestSummary TokenStream::summary() {
+  MutexLock lock(mu_);
+  return summary_;
 }
 
 // Engine thread. Latencies are taken where tokens leave the engine: a slow reader does not colour them.

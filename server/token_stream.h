@@ -35,6 +35,12 @@ class MessageWriter {
   virtual void Finish(const Status& status) = 0;
 };
 
+// What a request came to: for its line in the log.
+struct RequestSummary {
+  int64_t output_tokens = 0;
+  std::optional<engine::FinishedEvent> finished;  // Absent where it failed. Numbers and reason only.
+};
+
 class TokenStream final : public engine::EventSink, public std::enable_shared_from_this<TokenStream> {
  public:
   struct Options {
@@ -49,6 +55,8 @@ class TokenStream final : public engine::EventSink, public std::enable_shared_fr
   // The engine has taken the request; makes good what was asked for before its id was known.
   void SetId(SequenceId id);
   bool Push(engine::TokenEvent event) override;
+
+  RequestSummary summary();
 
   // The last write is done; `ok` false: the reader is gone.
   void OnWriteDone(bool ok);
@@ -66,6 +74,7 @@ class TokenStream final : public engine::EventSink, public std::enable_shared_fr
   void TakeDeltas() REQUIRES_LOCK(mu_);
   void TakeFinished() REQUIRES_LOCK(mu_);
   void Record(const engine::TokenEvent& event);
+  void Summarize(const engine::TokenEvent& event) REQUIRES_LOCK(mu_);
   void PostFinish(const Status& status);
 
   // Set at construction.
@@ -92,8 +101,9 @@ class TokenStream final : public engine::EventSink, public std::enable_shared_fr
   bool reader_gone_ GUARDED_BY(mu_) = false;
   bool finished_ GUARDED_BY(mu_) = false;         // Finish has been or is being called.
   std::optional<Status> status_ GUARDED_BY(mu_);  // How the call ends, once that is known.
-  v1::Delta whole_ GUARDED_BY(mu_);               // What stream=false gathers for its one message.
-  v1::GenerateResponse message_;                  // In flight: belongs to the writer until OnWriteDone.
+  RequestSummary summary_ GUARDED_BY(mu_);
+  v1::Delta whole_ GUARDED_BY(mu_);  // What stream=false gathers for its one message.
+  v1::GenerateResponse message_;     // In flight: belongs to the writer until OnWriteDone.
 };
 
 }  // namespace invar::server

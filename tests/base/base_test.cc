@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fingerprint.h"
 #include "base/ids.h"
+#include "base/log.h"
 #include "base/noise.h"
 #include "base/status.h"
 
@@ -94,6 +95,38 @@ TEST(Fingerprint, FramesKeepPartsApart) {
 TEST(Fingerprint, ComparesDigests) {
   EXPECT_TRUE(EqualConstantTime(Sha256("a"), Sha256("a")));
   EXPECT_FALSE(EqualConstantTime(Sha256("a"), Sha256("b")));
+}
+
+std::string Logged(const LogFormat format, const std::string& message, const LogFields& fields) {
+  testing::internal::CaptureStderr();
+  ConfigureLogs(format, "info");
+  LogWithFields(*Logger("base_test"), spdlog::level::info, message, fields);
+  Logger("base_test")->info("plain");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, PutsFieldsBesideAnEscapedMessageAndOnlyOnTheirLine) {
+  LogFields fields;
+  fields.Add("name", "a \"b\"\n").Add("count", int64_t{-7}).Add("seconds", 0.25).Add("nothing", 1.0 / 0.0);
+  const std::string json = Logged(LogFormat::kJson, "say \"x\"", fields);
+  EXPECT_NE(json.find(R"("msg":"say \"x\"","name":"a \"b\"\u000a","count":-7,"seconds":0.250000,"nothing":null})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("msg":"plain"})"), std::string::npos) << json;
+  const std::string text = Logged(LogFormat::kText, "done", fields);
+  EXPECT_NE(text.find(R"(done name="a \"b\"\u000a" count=-7 seconds=0.250000 nothing=null)"), std::string::npos)
+      << text;
+}
+
+TEST(Log, ChangesItsLevel) {
+  testing::internal::CaptureStderr();
+  ConfigureLogs(LogFormat::kText, "error");
+  Logger("base_test")->info("first");
+  SetLogLevel("info");
+  Logger("base_test")->info("second");
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text.find("first"), std::string::npos);
+  EXPECT_NE(text.find("second"), std::string::npos);
 }
 
 // First vector of the Random123 distribution's known answers: counter and key zero.

@@ -221,6 +221,36 @@ TEST(Print, DocsInTheTreeAreThoseOfTheTable) {
   EXPECT_EQ(docs, PrintDocs()) << "run: invar config --docs > docs/CONFIG.md";
 }
 
+TEST(Reload, TakesWhatMayChangeAndNamesTheRest) {
+  Config running;
+  running.auth.tokens = {{.tenant = "a", .sha256 = std::string(64, 'a')}};
+  Config wanted = running;
+  wanted.auth.tokens[0].sha256 = std::string(64, 'b');  // Same when printed with hashes hidden.
+  wanted.limits.priority_max = 7;
+  wanted.log.level = "debug";
+  wanted.engine.threads = 3;
+  wanted.server.listen = "127.0.0.1:1";
+  const StatusOr<ReloadPlan> plan = PlanReload(running, wanted);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->changed, testing::UnorderedElementsAre("auth.tokens", "limits.priority_max", "log.level"));
+  EXPECT_THAT(plan->needs_restart, testing::UnorderedElementsAre("engine.threads", "server.listen"));
+  EXPECT_EQ(plan->config.auth.tokens, wanted.auth.tokens);
+  EXPECT_EQ(plan->config.limits.priority_max, 7);
+  EXPECT_EQ(plan->config.engine.threads, running.engine.threads);
+  EXPECT_EQ(plan->config.server.listen, running.server.listen);
+}
+
+TEST(Reload, JudgesWhatWouldBeInForceNotWhatIsWritten) {
+  Config running;
+  running.server.listen = "0.0.0.0:1";
+  running.auth.tokens = {{.tenant = "a", .sha256 = std::string(64, 'a')}};
+  // Alone this is a valid configuration; the port that stays open to others would lose its tokens.
+  const Config wanted;
+  const StatusOr<ReloadPlan> plan = PlanReload(running, wanted);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().field(), "server.listen");
+}
+
 TEST(Fields, EveryFieldHasASentenceAndAPathOfItsOwn) {
   std::set<std::string_view> paths;
   for (const Field& field : Fields()) {

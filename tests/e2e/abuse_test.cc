@@ -107,7 +107,8 @@ void ExpectServes(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   const auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   const auto stub = v1::GenerationService::NewStub(channel);
-  Outcome outcome{.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "never connected")};
+  Outcome outcome;
+  outcome.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "never connected");
   while (!outcome.status.ok() && channel->WaitForConnected(until)) {
     outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(2));
   }

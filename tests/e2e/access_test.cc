@@ -156,7 +156,7 @@ TEST(Tls, ABrokenCertificateIsAClearRefusalToStart) {
   config.tls.certificate = Write("broken.pem", "not a certificate");
   config.tls.key = Write("broken.key", "not a key");
   const RealClock clock;
-  const auto daemon = server::Daemon::Start(config, server::LoadModelFolder, clock, [](const Status&) {});
+  const auto daemon = server::Daemon::Start({.config = config}, server::LoadModelFolder, clock, [](const Status&) {});
   ASSERT_FALSE(daemon.ok());
   EXPECT_THAT(daemon.status().message(), HasSubstr("tls."));
 }
@@ -167,6 +167,17 @@ TEST(Reflection, ListsTheServices) {
       CallRaw(daemon.NewChannel(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kListServices);
   EXPECT_THAT(services.reply, HasSubstr("invar.v1.GenerationService"));
   EXPECT_THAT(services.reply, HasSubstr("grpc.health.v1.Health"));
+}
+
+TEST(Reflection, GivesTheFileThatDefinesTheService) {
+  RunningDaemon daemon(TinyConfig(), FingerprintLoader(nullptr));
+  // ServerReflectionRequest { string file_containing_symbol = 4; }
+  const std::string symbol = "invar.v1.GenerationService";
+  const std::string request = std::string("\x22") + static_cast<char>(symbol.size()) + symbol;
+  const RawOutcome file =
+      CallRaw(daemon.NewChannel(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request);
+  EXPECT_THAT(file.reply, HasSubstr("GenerateRequest"));
+  EXPECT_THAT(file.reply, HasSubstr("Detokenize"));
 }
 
 }  // namespace

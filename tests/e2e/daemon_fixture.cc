@@ -77,6 +77,8 @@ config::Config TinyConfig() {
   config.ops.listen = "127.0.0.1:0";
   config.engine.pack_to_file = false;
   config.engine.kv_budget = int64_t{64} << 20;
+  config.health.probe_period = config::Duration(0);  // Tests count connections.
+  config.log.requests = false;
   return config;
 }
 
@@ -96,7 +98,7 @@ server::ModelLoader FingerprintLoader(StepGate* gate) {
 RunningDaemon::RunningDaemon(const config::Config& config, server::ModelLoader loader, const Clock* const clock) {
   std::promise<Status> loaded;
   StatusOr<std::unique_ptr<server::Daemon>> daemon =
-      server::Daemon::Start(config, std::move(loader), clock != nullptr ? *clock : real_clock_,
+      server::Daemon::Start({.config = config}, std::move(loader), clock != nullptr ? *clock : real_clock_,
                             [&loaded](const Status& status) { loaded.set_value(status); });
   Check(daemon.ok(), "the daemon starts", daemon.status().message());
   daemon_ = *std::move(daemon);

@@ -4,10 +4,13 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "invar/v1/generation.grpc.pb.h"
 #include "server/daemon.h"
@@ -31,6 +34,16 @@ class StepGate {
   CondVar changed_;
   int64_t allowed_ GUARDED_BY(mu_) = INT64_MAX;
   bool standing_ GUARDED_BY(mu_) = false;
+};
+
+// Time that passes when the test says so: what a busy machine makes of the seconds does not matter. Threads: any.
+class HandClock final : public Clock {
+ public:
+  TimeNs Now() const override { return now_; }
+  void Advance(const std::chrono::nanoseconds by) { now_ += by.count(); }
+
+ private:
+  std::atomic<TimeNs> now_ = 1;
 };
 
 // assets/tiny-hybrid.

@@ -1,7 +1,6 @@
 // Callers that go away or stop reading at awkward moments, and what open calls may hold: nothing runs on for nobody.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -72,16 +71,6 @@ TEST(GoneReader, ACancelWhileTheRequestIsPreparedIsNotLost) {
   EXPECT_TRUE(daemon.BecomesIdle());
   EXPECT_EQ(daemon.stats().finished_length, 0) << "it ran to its end for nobody";
 }
-
-// Time that passes when the test says so: what a busy machine makes of the seconds does not matter.
-class HandClock final : public Clock {
- public:
-  TimeNs Now() const override { return now_; }
-  void Advance(const std::chrono::nanoseconds by) { now_ += by.count(); }
-
- private:
-  std::atomic<TimeNs> now_ = 1;
-};
 
 TEST(GoneReader, OneThatTakesNotEvenItsStatusIsResetThoughTheEngineIsDone) {
   config::Config config = TinyConfig();

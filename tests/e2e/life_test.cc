@@ -25,7 +25,7 @@ TEST(Life, AnswersUnavailableAndNotServingWhileLoading) {
   std::promise<void> release;
   std::promise<Status> loaded;
   StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
-      config,
+      {.config = config},
       [&](const config::Config& c) {
         release.get_future().wait();
         return server::LoadModelFolder(c);
@@ -55,7 +55,7 @@ TEST(Life, TellsWhyAModelDoesNotLoad) {
   const RealClock clock;
   std::promise<Status> loaded;
   StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
-      config, server::LoadModelFolder, clock, [&](const Status& status) { loaded.set_value(status); });
+      {.config = config}, server::LoadModelFolder, clock, [&](const Status& status) { loaded.set_value(status); });
   ASSERT_TRUE(daemon.ok());
   const Status status = loaded.get_future().get();
   EXPECT_FALSE(status.ok());
@@ -74,7 +74,7 @@ TEST(Life, RefusesAModelWhoseOwnDefaultsNoRequestCouldUse) {
     const RealClock clock;
     std::promise<Status> loaded;
     StatusOr<std::unique_ptr<server::Daemon>> daemon = server::Daemon::Start(
-        TinyConfig(),
+        {.config = TinyConfig()},
         [&](const config::Config& c) {
           StatusOr<server::ModelParts> parts = FingerprintLoader(nullptr)(c);
           if (parts.ok()) parts->defaults = row.defaults;
@@ -158,10 +158,11 @@ struct Invard {
     const std::optional<std::string> line = process.ReadLine();
     address = GrpcAddressOf(line.value_or(""));
     EXPECT_FALSE(address.empty()) << "no `listening` line";
+    ops = line.value_or("ops=").substr(line.value_or("ops=").find("ops=") + 4);
     stub = v1::GenerationService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   }
   ChildProcess process;
-  std::string address;
+  std::string address, ops;
   std::unique_ptr<v1::GenerationService::Stub> stub;
 };
 
@@ -189,6 +190,53 @@ TEST(Process, FinishesWhatRunsAndExitsCleanlyAfterATermSignal) {
     invard.process.Signal(signal);
     EXPECT_TRUE(call.Rest().ok());
     EXPECT_EQ(invard.process.Wait(), 0);
+  }
+}
+
+// Eight run, eight wait, then the signal: everybody gets an answer or a status, new calls are refused, the process
+// ends. In turn with time to finish, with hardly any, and with a second signal. tests/soak/stop_signals.sh repeats it.
+TEST(Process, EightRunningAndEightQueuedAllGetAnEndAfterATermSignal) {
+  for (int i = 0; i < 10; ++i) {
+    const bool no_time = i % 3 == 1;
+    const bool twice = i % 3 == 2;
+    Invard invard({"--set", "engine.running_max=8", "--set", no_time ? "drain.timeout=20ms" : "drain.timeout=30s"});
+    std::vector<std::future<Outcome>> calls;
+    for (int call = 0; call < 16; ++call) {
+      calls.push_back(std::async(std::launch::async, [&] {
+        return Collect(*invard.stub, TokensRequest({1, 2, 3}, twice ? 4000 : 150), std::chrono::seconds(60));
+      }));
+    }
+    const auto reached = [&](const std::string& metrics, const char* name) { return MetricSum(metrics, name) >= 8; };
+    std::string metrics;
+    while (!reached(metrics, "invar_requests_running") || !reached(metrics, "invar_requests_waiting")) {
+      metrics = HttpGet(invard.ops, "/metrics").body;
+      ASSERT_EQ(MetricSum(metrics, "invar_requests_finished_total") > 8, false) << "too quick to be caught at it";
+    }
+    const auto channel = grpc::CreateChannel(invard.address, grpc::InsecureChannelCredentials());
+    ASSERT_EQ(CheckHealth(channel, ""), Health::kServing);
+    invard.process.Signal(SIGTERM);
+    if (twice) {
+      EXPECT_EQ(invard.process.Wait(std::chrono::milliseconds(50)), -1) << "one signal drains";
+      invard.process.Signal(SIGTERM);
+    }
+    if (!no_time && !twice) {
+      // At once, that is: as soon as the signal has been taken.
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (CheckHealth(channel, "") == Health::kServing && std::chrono::steady_clock::now() < until) {
+      }
+      EXPECT_EQ(Collect(*invard.stub, TokensRequest({1}, 1)).status.error_code(), StatusCode::UNAVAILABLE);
+    }
+    EXPECT_EQ(invard.process.Wait(no_time || twice ? std::chrono::milliseconds(1500) : std::chrono::seconds(30)), 0);
+    for (std::future<Outcome>& call : calls) {
+      const Outcome outcome = call.get();
+      if (no_time || twice) {
+        EXPECT_TRUE(outcome.status.ok() || outcome.status.error_code() == StatusCode::UNAVAILABLE)
+            << outcome.status.error_code() << ' ' << outcome.status.error_message();
+      } else {
+        EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_code() << ' ' << outcome.status.error_message();
+        EXPECT_EQ(outcome.token_ids.size(), 150U);
+      }
+    }
   }
 }
 

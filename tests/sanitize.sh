@@ -1,0 +1,29 @@
+#!/bin/bash
+# Builds and runs the suites under a sanitizer, by hand: a build of its own takes most of an hour on two cores.
+#   tests/sanitize.sh asan   addresses, leaks and undefined behaviour: every suite but the container's
+#   tests/sanitize.sh tsan   data races: base, kernels, engine, server and the daemon end to end
+# More arguments go to ctest. INVAR_JOBS: compile jobs, default 2. Exit 0: no report, all passed.
+# gRPC, protobuf and what else comes from the distribution is not instrumented: tests/tsan_suppressions.txt says which
+# reports that costs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:-}
+case "$preset" in
+  asan) suites=all; tests=() ;;
+  tsan)
+    suites="base_test kernels_test engine_test engine_law_test server_test e2e_test"
+    tests=(-R "^(${suites// /|})$")
+    ;;
+  *)
+    sed -n '2,5s/^# \?//p' "$0" >&2
+    exit 2
+    ;;
+esac
+shift
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0:second_deadlock_stack=1:suppressions=$PWD/tests/tsan_suppressions.txt}
+cmake --preset "$preset" -DINVAR_TESTS=ON
+# shellcheck disable=SC2086
+cmake --build "build/$preset" -j"${INVAR_JOBS:-2}" --target $suites
+ctest --test-dir "build/$preset" -j1 --output-on-failure --no-tests=error -E '^container_test$' "${tests[@]}" "$@"
