@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cache/page_pool.h"
@@ -11,27 +12,26 @@ namespace invar::cache {
 
 class PageTable {
  public:
-  // Takes pages until there are `pages`. False where the pool ran out; what was taken stays.
-  bool GrowTo(const int32_t pages, PagePool& pool) {
-    while (size() < pages) {
-      std::optional<PageRef> page = pool.Take();
-      if (!page.has_value()) return false;
-      ids_.push_back(page->id());
-      owned_.push_back(*std::move(page));
-    }
-    return true;
+  void Append(PageRef page) {
+    ids_.push_back(page.id());
+    refs_.push_back(std::move(page));
+  }
+  void Replace(const int32_t index, PageRef page) {
+    ids_[index] = page.id();
+    refs_[index] = std::move(page);
   }
   void Clear() {
-    owned_.clear();
+    refs_.clear();
     ids_.clear();
   }
 
   int32_t size() const { return static_cast<int32_t>(ids_.size()); }
   std::span<const PageId> ids() const { return ids_; }
+  const PageRef& ref(const int32_t index) const { return refs_[index]; }
 
  private:
-  std::vector<PageRef> owned_;
-  std::vector<PageId> ids_;  // Of owned_: what a forward wants to see.
+  std::vector<PageRef> refs_;
+  std::vector<PageId> ids_;  // Of refs_: what a forward wants to see.
 };
 
 }  // namespace invar::cache

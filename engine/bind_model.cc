@@ -19,17 +19,19 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
     slots = std::clamp<int64_t>(affordable, 1, options.max_running);
   }
   const int64_t for_pages = options.kv_budget_bytes - slots * spec.state_bytes;
-  const int64_t useful = int64_t{options.max_running} * ShapeOf(spec).PagesFor(spec.max_sequence_tokens);
-  const int64_t pages = spec.page_bytes == 0 ? useful : std::min(for_pages / spec.page_bytes, useful);
-  if (for_pages < 0 || pages < 1 || options.max_pages < 1) {
+  const int64_t affordable_pages = spec.page_bytes == 0 ? INT32_MAX : for_pages / spec.page_bytes;
+  const int64_t pages = std::min<int64_t>({affordable_pages, options.max_pages, INT32_MAX / kernels::kPageTokens});
+  if (for_pages < 0 || pages < 1) {
     return ResourceExhausted("the KV budget of " + std::to_string(options.kv_budget_bytes) +
                              " bytes holds no sequence: one needs at least " +
                              std::to_string(spec.state_bytes + spec.page_bytes) +
                              " bytes (recurrent state and one page); raise engine.kv_budget");
   }
+  const bool cut = options.max_pages <= affordable_pages;
   return MemoryPlan{
-      static_cast<int32_t>(std::min<int64_t>({pages, options.max_pages, INT32_MAX / kernels::kPageTokens})),
-      static_cast<int32_t>(slots)};
+      .pages = static_cast<int32_t>(pages),
+      .slots = static_cast<int32_t>(slots),
+      .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : options.kv_budget_bytes};
 }
 
 }  // namespace invar::engine

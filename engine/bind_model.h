@@ -10,15 +10,16 @@ namespace invar::engine {
 
 cache::StateShape ShapeOf(const models::ModelSpec& spec);
 
-// How a byte budget becomes pools.
+// How a byte budget is shared out.
 struct MemoryPlan {
+  // What running sequences may hold; together within the budget. What they do not hold is for the cache.
   int32_t pages = 0;
   int32_t slots = 0;
+  int64_t budget_bytes = 0;
 };
 
-// At most half of the budget goes to state slots (one a running sequence), the rest to pages, but never more of either
-// than max_running sequences of full length can use, nor than max_pages. Errors: RESOURCE_EXHAUSTED where not one slot
-// and one page fit.
+// At most half of the budget may be state slots of running sequences, the rest pages, but at most max_pages (and the
+// budget is then what these take). Errors: RESOURCE_EXHAUSTED where not one slot and one page fit.
 StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptions& options);
 
 }  // namespace invar::engine

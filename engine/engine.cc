@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "cache/page_pool.h"
-#include "cache/slot_pool.h"
+#include "cache/cache_manager.h"
 #include "engine/bind_model.h"
 #include "engine/inbox.h"
 #include "engine/runner.h"
@@ -29,9 +30,19 @@ namespace {
 // short stalls do not cost a recomputation, and far below the limit at which it is cut.
 constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
-cache::FreedMemory FreedMemoryOf(const EngineOptions& options) {
-  return options.poison_freed_memory ? cache::FreedMemory::kPoison : cache::FreedMemory::kKeep;
+cache::CacheOptions CacheOptionsOf(const EngineOptions& options, const cache::StateShape& shape,
+                                   const MemoryPlan& plan) {
+  return {.shape = shape,
+          .budget_bytes = plan.budget_bytes,
+          .slots_without_bytes = options.max_running,
+          .backing = options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory};
 }
+
+cache::Scope ScopeOf(const Request& request) {
+  return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
+}
+
+int32_t PagesHeld(const Sequence& sequence) { return sequence.has_lease() ? sequence.lease().pages().size() : 0; }
 
 }  // namespace
 
@@ -42,9 +53,9 @@ struct Engine::Impl {
         clock(clock_in),
         tokenizer(tokenizer_in),
         shape(ShapeOf(model->spec())),
-        page_pool(plan.pages, shape.page_bytes, FreedMemoryOf(options_in)),
-        slot_pool(plan.slots, shape.state_bytes, FreedMemoryOf(options_in)),
-        runner(std::move(model), page_pool, slot_pool),
+        memory_plan(plan),
+        cache(CacheOptionsOf(options_in, shape, plan)),
+        runner(std::move(model)),
         inbox(options_in.max_queued) {
     const models::ModelSpec& spec = runner.model().spec();
     const int32_t ids =
@@ -72,8 +83,10 @@ struct Engine::Impl {
   // --- The phases of a step ---
   void TakeSubmissions(std::vector<Submission> submissions);
   void EndWhatMustEnd(const Mail& mail);
+  Step PlanAndAdmit();
   const Snapshot& TakeSnapshot();
-  void MoveMemory(const Step& step);
+  void Preempt(Sequence& sequence);
+  void Admit(Sequence& sequence);
   void RunSpans(const Step& step);
   void PublishStats();
 
@@ -86,6 +99,7 @@ struct Engine::Impl {
   Sequence& Find(SequenceId id);
   int32_t TenantIndex(const std::string& tenant);
   int64_t KvBytes(const Sequence& sequence) const;
+  int32_t OwnPages(const Sequence& sequence) const;
   void CheckIntegrity() const;
 
   // Set at construction.
@@ -93,19 +107,21 @@ struct Engine::Impl {
   const Clock& clock;
   const models::Tokenizer* const tokenizer;
   const cache::StateShape shape;
+  const MemoryPlan memory_plan;
   RequestLimits request_limits;
   SchedulerLimits scheduler_limits;
 
-  // Engine thread only. The pools stand before what holds their pages and slots.
-  cache::PagePool page_pool;
-  cache::SlotPool slot_pool;
+  // Engine thread only. The cache stands before what holds its memory.
+  cache::CacheManager cache;
   Runner runner;
   std::map<SequenceId, std::unique_ptr<Sequence>> live;  // Ordered by id, which is the order of arrival.
   TenantShares shares;
   EngineStats stats;
   Snapshot snapshot;                 // Kept between steps for its memory.
   std::vector<std::string> tenants;  // Of the snapshot, by index.
-  std::vector<Sequence*> batch;
+  int64_t moves = 0;  // Admissions and preemptions so far.
+  std::vector<SpanWork> batch;
+  std::vector<cache::StateEmission> emissions;
   std::vector<float> scratch;  // Logits being adjusted.
 
   Inbox inbox;  // Any thread.
@@ -122,10 +138,10 @@ bool Engine::Impl::RunOneStep() {
   EndWhatMustEnd(mail);
   const bool ended = live.size() != live_before;
 
-  const Step step = live.empty() ? Step{} : Plan(TakeSnapshot(), scheduler_limits);
-  MoveMemory(step);
+  const int64_t moves_before = moves;
+  const Step step = PlanAndAdmit();
   RunSpans(step);
-  if (!had_mail && !ended && step.empty()) return false;
+  if (!had_mail && !ended && moves == moves_before && step.empty()) return false;
 
   PublishStats();
   if (options.check_integrity_every_step || live.empty()) CheckIntegrity();
@@ -194,8 +210,8 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
   snapshot.waiting.clear();
   snapshot.tenant_served.clear();
   tenants.clear();
-  snapshot.free_pages = page_pool.free_count();
-  snapshot.free_slots = slot_pool.free_count();
+  snapshot.free_pages = memory_plan.pages - cache.memory().pages().live_count();
+  snapshot.free_slots = memory_plan.slots - cache.memory().slots().live_count();
   const TimeNs now = clock.Now();
   for (const auto& [id, sequence] : live) {
     const SequenceView view{.id = id,
@@ -207,7 +223,8 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
                             .computed = sequence->computed(),
                             .total = static_cast<int32_t>(sequence->tokens().size()),
                             .logits_from = sequence->logits_from(),
-                            .pages = sequence->pages().size()};
+                            .pages = PagesHeld(*sequence),
+                            .own_pages = OwnPages(*sequence)};
     (sequence->running() ? snapshot.running : snapshot.waiting).push_back(view);
   }
   return snapshot;
@@ -222,36 +239,67 @@ int32_t Engine::Impl::TenantIndex(const std::string& tenant) {
   return static_cast<int32_t>(tenants.size()) - 1;
 }
 
-void Engine::Impl::MoveMemory(const Step& step) {
-  for (const SequenceId id : step.preempt) {
-    Sequence& sequence = Find(id);
-    stats.preemptions_in_prefill += sequence.state() == SequenceState::kPrefill ? 1 : 0;
-    ++stats.preemptions;
-    sequence.Preempt();
+// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after.
+Step Engine::Impl::PlanAndAdmit() {
+  if (live.empty()) return {};
+  Step step = Plan(TakeSnapshot(), scheduler_limits);
+  for (const SequenceId id : step.preempt) Preempt(Find(id));
+  if (step.admit.empty()) return step;
+  for (const SequenceId id : step.admit) Admit(Find(id));
+  TakeSnapshot();
+  snapshot.waiting.clear();
+  step = Plan(snapshot, scheduler_limits);
+  for (const SequenceId id : step.preempt) Preempt(Find(id));
+  return step;
+}
+
+// What it has computed stays in the cache while memory allows: it goes on from there, or runs again what was evicted.
+void Engine::Impl::Preempt(Sequence& sequence) {
+  stats.preemptions_in_prefill += sequence.state() == SequenceState::kPrefill ? 1 : 0;
+  ++stats.preemptions;
+  ++moves;
+  cache::PrefixLease lease = sequence.Preempt();
+  cache.Release(std::move(lease), sequence.computed_tokens(), cache::CheckpointKind::kPreempted, clock.Now());
+  sequence.ForgetComputed();
+}
+
+void Engine::Impl::Admit(Sequence& sequence) {
+  const Request& request = sequence.request();
+  if (sequence.preemptions() == 0) {
+    stats.prompt_tokens += sequence.prompt_tokens();
+    shares.Charge(request.tenant, sequence.prompt_tokens());
   }
-  for (const SequenceId id : step.admit) {
-    Sequence& sequence = Find(id);
-    std::optional<cache::SlotRef> slot = slot_pool.Take();
-    Check(slot.has_value(), "the plan admits only where a slot is free", id);
-    if (sequence.preemptions() == 0) {
-      stats.prompt_tokens += sequence.prompt_tokens();
-      shares.Charge(sequence.request().tenant, sequence.prompt_tokens());
-    }
-    sequence.Admit(*std::move(slot), clock.Now());
-  }
-  for (const Span& span : step.spans) {
-    const bool grown = Find(span.sequence).pages().GrowTo(shape.PagesFor(span.first + span.length), page_pool);
-    Check(grown, "the plan grows only where pages are free", span.sequence);
-  }
+  ++moves;
+  const bool caches = options.prefix_cache;
+  sequence.Admit(cache.Acquire({.scope = ScopeOf(request),
+                                .tokens = sequence.tokens(),
+                                .prompt_tokens = sequence.prompt_tokens(),
+                                .stable_tokens = request.cache.stable_tokens,
+                                .resume_limit = sequence.logits_from(),
+                                .read = caches && !request.cache.bypass_read,
+                                .write = caches && !request.cache.bypass_write,
+                                .hints = request.cache.hints},
+                               clock.Now()),
+                 clock.Now());
 }
 
 void Engine::Impl::RunSpans(const Step& step) {
   stats.last_step_tokens = 0;
   if (step.spans.empty()) return;
+  const TimeNs now = clock.Now();
   batch.clear();
-  for (const Span& span : step.spans) batch.push_back(&Find(span.sequence));
-  const std::span<const SpanResult> results = runner.Run(step.spans, batch);
-  for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i], results[i]);
+  for (const Span& span : step.spans) {
+    batch.push_back({.sequence = &Find(span.sequence), .checkpoints = {}});
+    cache.Extend(batch.back().sequence->lease(), span.first + span.length, now);
+  }
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Span& span = step.spans[i];
+    emissions.clear();
+    cache.Emit(batch[i].sequence->lease(), span.first, span.first + span.length, now, emissions);
+    for (const cache::StateEmission& e : emissions) batch[i].checkpoints.push_back({Position(e.after), e.to});
+  }
+  const std::span<const SpanResult> results = runner.Run(cache.memory(), step.spans, batch);
+  for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i].sequence, results[i]);
   ++stats.steps;
   stats.last_step_ns = clock.Now();
 }
@@ -262,11 +310,12 @@ void Engine::Impl::PublishStats() {
     ++(sequence->running() ? stats.running : stats.waiting);
     stats.paused += sequence->paused() ? 1 : 0;
   }
-  stats.pages_total = page_pool.count();
-  stats.pages_used = page_pool.count() - page_pool.free_count();
-  stats.slots_total = slot_pool.count();
-  stats.slots_used = slot_pool.count() - slot_pool.free_count();
-  stats.kv_bytes_used = stats.pages_used * shape.page_bytes + stats.slots_used * shape.state_bytes;
+  stats.pages_total = memory_plan.pages;
+  stats.pages_used = cache.memory().pages().live_count();
+  stats.slots_total = memory_plan.slots;
+  stats.slots_used = cache.memory().slots().live_count();
+  stats.kv_bytes_used = cache.memory().live_bytes();
+  stats.cache = cache.Report();
   inbox.Publish(stats);
 }
 
@@ -279,7 +328,16 @@ Sequence& Engine::Impl::Find(const SequenceId id) {
 }
 
 int64_t Engine::Impl::KvBytes(const Sequence& sequence) const {
-  return sequence.pages().size() * shape.page_bytes + shape.state_bytes;
+  return sequence.lease().pages().size() * shape.page_bytes + shape.state_bytes;
+}
+
+// Pages no other sequence holds.
+int32_t Engine::Impl::OwnPages(const Sequence& sequence) const {
+  if (!sequence.has_lease()) return 0;
+  const std::span<const PageId> pages = sequence.lease().pages().ids();
+  return static_cast<int32_t>(std::count_if(pages.begin(), pages.end(), [&](const PageId page) {
+    return cache.memory().pages().LiveClaims(page) == 1;
+  }));
 }
 
 void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
@@ -291,6 +349,7 @@ void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
     return;
   }
   sequence.Advance(result.span.length);
+  cache.Commit(sequence.lease(), sequence.computed_tokens(), clock.Now());
   if (sequence.state() != SequenceState::kDecode) return;
   if (OutputLimit(sequence.request(), request_limits) == 0) return FinishSequence(sequence);
   const int64_t last = result.logits.rows - 1;
@@ -337,13 +396,19 @@ void Engine::Impl::SampleNext(Sequence& sequence, const std::span<const float> l
 }
 
 void Engine::Impl::FinishSequence(Sequence& sequence) {
-  sequence.Finish(KvBytes(sequence), clock.Now());
+  const int64_t kv_bytes = KvBytes(sequence);
+  cache.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock.Now());
+  sequence.Finish(kv_bytes, clock.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats.finished_stop : stats.finished_length);
   shares.Leave(sequence.request().tenant);
   live.erase(sequence.id());
 }
 
+// What a cancelled request has computed is right, and its caller may well come back with it.
 void Engine::Impl::FailSequence(Sequence& sequence, Status status, int64_t& counter) {
+  if (sequence.has_lease() && status.code() != StatusCode::kInternal) {
+    cache.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock.Now());
+  }
   sequence.Fail(std::move(status));
   ++counter;
   shares.Leave(sequence.request().tenant);
@@ -351,22 +416,22 @@ void Engine::Impl::FailSequence(Sequence& sequence, Status status, int64_t& coun
 }
 
 void Engine::Impl::CheckIntegrity() const {
-  page_pool.CheckIntegrity();
-  slot_pool.CheckIntegrity();
-  int32_t pages = 0;
+  cache.CheckIntegrity();
+  std::set<PageId> pages;
   int32_t slots = 0;
   for (const auto& [id, sequence] : live) {
     Check(sequence->state() != SequenceState::kEnded, "an ended sequence is gone", id);
-    Check(sequence->slot().has_value() == sequence->running(), "running sequences hold a slot", id);
-    Check(sequence->running() || sequence->pages().size() == 0, "waiting sequences hold no page", id);
-    Check(sequence->pages().size() >= shape.PagesFor(sequence->computed()), "computed tokens have pages", id);
+    Check(sequence->has_lease() == sequence->running(), "running sequences hold memory, others do not", id);
     Check(sequence->computed() < static_cast<int32_t>(sequence->tokens().size()), "a live sequence has work left", id);
-    for (const PageId page : sequence->pages().ids()) Check(page_pool.IsTaken(page), "a held page is taken", page);
-    pages += sequence->pages().size();
-    slots += sequence->slot().has_value() ? 1 : 0;
+    if (!sequence->has_lease()) continue;
+    const std::span<const PageId> held = sequence->lease().pages().ids();
+    Check(static_cast<int32_t>(held.size()) >= shape.PagesFor(sequence->computed()), "computed tokens have pages", id);
+    for (const PageId page : held) Check(cache.memory().pages().LiveClaims(page) > 0, "a held page is live", page);
+    pages.insert(held.begin(), held.end());
+    ++slots;
   }
-  Check(pages == page_pool.count() - page_pool.free_count(), "pages held and taken agree", pages);
-  Check(slots == slot_pool.count() - slot_pool.free_count(), "slots held and taken agree", slots);
+  Check(static_cast<int32_t>(pages.size()) == cache.memory().pages().live_count(), "live pages are held", pages.size());
+  Check(slots == cache.memory().slots().live_count(), "live slots are held", slots);
   Check(shares.empty() == live.empty(), "tenants are live as long as their requests");
   const int64_t ended = stats.finished_stop + stats.finished_length + stats.cancelled + stats.expired + stats.failed;
   Check(stats.submitted == ended + static_cast<int64_t>(live.size()), "every request is counted once", stats.submitted);

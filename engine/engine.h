@@ -26,6 +26,7 @@ struct EngineOptions {
   int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
   int64_t kv_budget_bytes = int64_t{1} << 30;
   int32_t max_pages = INT32_MAX;       // Pages of KV, if the budget holds more: for tests that want memory to run out.
+  bool prefix_cache = true;            // Reuse what earlier requests computed.
   int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.
   int64_t stop_strings_max = 64;

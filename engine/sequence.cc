@@ -52,31 +52,36 @@ void Sequence::MoveTo(const SequenceState next) {
   state_ = next;
 }
 
-void Sequence::GiveUpMemory() {
-  pages_.Clear();
-  slot_.reset();
-  computed_ = 0;
-}
-
 void Sequence::Push(TokenEvent event, const TimeNs now) {
   const bool reader_keeps_up = sink_->Push(std::move(event));
   if (!reader_keeps_up && !paused()) paused_since_ = now;
 }
 
-PrefixReuse Sequence::Reuse() const { return {.computed_tokens = prompt_tokens()}; }
-
-void Sequence::Admit(cache::SlotRef slot, const TimeNs now) {
+void Sequence::Admit(cache::PrefixLease lease, const TimeNs now) {
   MoveTo(SequenceState::kPrefill);
-  slot_.emplace(std::move(slot));
-  if (admitted_at_.has_value()) return;
-  admitted_at_ = now;
-  Push(StartedEvent{prompt_tokens(), Reuse()}, now);
+  const cache::PrefixMatch& match = lease.match();
+  computed_ = match.state_tokens;
+  if (!admitted_at_.has_value()) {
+    admitted_at_ = now;
+    reuse_ = {.kv_match_tokens = match.kv_tokens,
+              .state_match_tokens = match.state_tokens,
+              .recomputed_tokens = std::max(0, match.kv_tokens - match.state_tokens),
+              .computed_tokens = prompt_tokens() - match.state_tokens};
+    Push(StartedEvent{prompt_tokens(), reuse_}, now);
+  }
+  lease_.emplace(std::move(lease));
 }
 
-void Sequence::Preempt() {
+cache::PrefixLease Sequence::Preempt() {
   MoveTo(SequenceState::kWaiting);
-  GiveUpMemory();
   ++preemptions_;
+  return TakeLease();
+}
+
+cache::PrefixLease Sequence::TakeLease() {
+  cache::PrefixLease lease = *std::move(lease_);
+  lease_.reset();
+  return lease;
 }
 
 void Sequence::Advance(const int32_t length) {
@@ -117,14 +122,15 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
 
 void Sequence::Finish(const int64_t kv_bytes, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
-  GiveUpMemory();
+  lease_.reset();
   FinishedEvent event{.reason = finish_reason_,
                       .matched = matched_,
                       .text_tail = {},
                       .prompt_tokens = prompt_tokens(),
+                      .cached_tokens = reuse_.state_match_tokens,
                       .completion_tokens = output_tokens(),
                       .preemptions = preemptions_,
-                      .reuse = Reuse(),
+                      .reuse = reuse_,
                       .kv_bytes = kv_bytes,
                       .prompt_logprobs = std::move(prompt_logprobs_)};
   const bool stop_string = std::holds_alternative<std::string>(matched_);
@@ -139,7 +145,7 @@ void Sequence::Finish(const int64_t kv_bytes, const TimeNs now) {
 
 void Sequence::Fail(Status status) {
   MoveTo(SequenceState::kEnded);
-  GiveUpMemory();
+  lease_.reset();
   sink_->Push(FailedEvent{std::move(status)});
 }
 

@@ -4,19 +4,20 @@
 //      ^                   |                                  |
 //      +-----preempt-------+----------------------------------+        (and kEnded from anywhere)
 //
-// Invariant: a waiting sequence holds no pages and no slot; a running one holds exactly one slot and the pages of its
-// computed tokens. `tokens` only grows, so a preempted sequence runs them again and comes to the same bits.
+// Invariant: a waiting sequence holds no memory; a running one holds a lease with its state slot and the pages of its
+// computed tokens. `tokens` only grows, so a preempted sequence goes on from what the cache kept, or runs them again,
+// and comes to the same bits.
 // Threads: engine thread only.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "cache/page_table.h"
-#include "cache/slot_pool.h"
+#include "cache/lease.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
@@ -46,21 +47,26 @@ class Sequence {
   // First position whose logits row is wanted.
   int32_t logits_from() const;
 
-  // Memory. `pages` grows through GrowTo before the span that needs them runs.
-  cache::PageTable& pages() { return pages_; }
-  const cache::PageTable& pages() const { return pages_; }
-  const std::optional<cache::SlotRef>& slot() const { return slot_; }
+  // Memory; of running sequences only.
+  cache::PrefixLease& lease() { return *lease_; }
+  const cache::PrefixLease& lease() const { return *lease_; }
+  bool has_lease() const { return lease_.has_value(); }
+  std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
   // --- Transitions; each checks that it is legal ---
-  // Effects: pushes Started at the first admission of its life.
-  void Admit(cache::SlotRef slot, TimeNs now);
-  void Preempt();
+  // Goes on where the lease's match ends. Effects: pushes Started at the first admission of its life.
+  void Admit(cache::PrefixLease lease, TimeNs now);
+  // Back to waiting. The memory goes to the caller, who forgets what was computed with it once it is put away.
+  cache::PrefixLease Preempt();
+  void ForgetComputed() { computed_ = 0; }
   // `length` more tokens are in the cache.
   void Advance(int32_t length);
   // A prompt position's score, in order.
   void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
   // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
   bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
+  // Its memory, before Finish or Fail, to keep what is worth keeping.
+  cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
   void Finish(int64_t kv_bytes, TimeNs now);
   void Fail(Status status);
@@ -74,12 +80,10 @@ class Sequence {
 
  private:
   void MoveTo(SequenceState next);
-  void GiveUpMemory();
   void Push(TokenEvent event, TimeNs now);
   bool IsStopToken(TokenId token) const;
   // Text of `token` that became certain; sets the match.
   std::string TextOf(TokenId token, bool is_stop, bool armed);
-  PrefixReuse Reuse() const;
 
   // Set at construction.
   const SequenceId id_;
@@ -92,8 +96,8 @@ class Sequence {
   std::vector<TokenId> tokens_;  // Prompt, then output.
   int32_t computed_ = 0;
   int32_t preemptions_ = 0;
-  cache::PageTable pages_;
-  std::optional<cache::SlotRef> slot_;
+  std::optional<cache::PrefixLease> lease_;
+  PrefixReuse reuse_;  // Of the first admission: what the caller is told.
 
   // Output.
   TokenCounts counts_;

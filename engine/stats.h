@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cache/placement_report.h"
+
 namespace invar::engine {
 
 // Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
@@ -18,9 +20,10 @@ struct EngineStats {
   int64_t preemptions_in_prefill = 0;  // Of these, while known tokens were still being run.
   int64_t steps = 0;
   int64_t last_step_tokens = 0;
-  int64_t pages_total = 0, pages_used = 0;
+  int64_t pages_total = 0, pages_used = 0;  // Of running sequences; what only the cache holds is in `cache`.
   int64_t slots_total = 0, slots_used = 0;
   int64_t kv_bytes_used = 0;
+  cache::PlacementReport cache;
   int64_t last_step_ns = 0;  // Clock time at the end of the last step: the liveness probe reads it.
 };
 

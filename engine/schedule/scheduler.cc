@@ -21,6 +21,7 @@ struct Candidate {
   std::optional<Span> span = std::nullopt;
 
   bool live() const { return !preempted; }
+  int32_t freed_pages() const { return view.own_pages + pages - view.pages; }
 };
 
 class Planner {
@@ -91,7 +92,7 @@ class Planner {
       const bool may_take = it->view.yields || it->view.priority < view.priority;
       if (!it->live() || it->admitted || !may_take) continue;
       victims.push_back(&*it);
-      pages += it->pages + StillNeeded(*it);
+      pages += it->freed_pages() + StillNeeded(*it);
       ++slots;
     }
     if (pages < wanted || slots < 1) return false;
@@ -160,7 +161,7 @@ class Planner {
 
   void Preempt(Candidate& victim) {
     victim.preempted = true;
-    free_pages_ += victim.pages;
+    free_pages_ += victim.freed_pages();
     ++free_slots_;
     --running_count_;
     if (!victim.span.has_value()) return;

@@ -21,6 +21,7 @@ SequenceView Seq(const int64_t id, const int32_t computed, const int32_t total, 
   view.total = total;
   view.logits_from = total - 1;
   view.pages = pages;
+  view.own_pages = pages;
   return view;
 }
 SequenceView Priority(SequenceView view, const int32_t priority) {

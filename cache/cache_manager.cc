@@ -1,0 +1,226 @@
+// The calls of cache_manager.h over tree, memory and evictor.
+#include "cache/cache_manager.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "cache/evict/evictor.h"
+#include "cache/evict/orders.h"
+#include "cache/prefix/radix_tree.h"
+#include "cache/prefix/resume.h"
+
+namespace invar::cache {
+namespace {
+
+// A sequence that decodes is published so often: the walk is per token, the use of it is rare.
+constexpr int32_t kPublishEvery = kernels::kPageTokens;
+// Two checkpoints closer than this are one: running so many tokens is cheaper than keeping a state.
+constexpr int32_t kNearTokens = kernels::kPageTokens;
+
+}  // namespace
+
+struct CacheManager::Impl {
+  explicit Impl(const CacheOptions& options)
+      : shape(options.shape),
+        has_state(options.shape.state_bytes > 0),
+        memory(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
+        order(MakeLeastRecentlyUsed()),
+        evictor(tree, memory, *order, has_state) {}
+
+  PageRef TakePage(Fill fill, TimeNs now);
+  SlotRef SlotWith(const ResumePoint& point, TimeNs now);
+  std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const;
+  void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
+  void Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
+            TimeNs now);
+
+  // Set at construction.
+  const StateShape shape;
+  const bool has_state;
+
+  CacheMemory memory;
+  RadixTree tree;  // After the memory: nodes give blocks back.
+  const std::unique_ptr<EvictionOrder> order;
+  Evictor evictor;
+  PlacementReport report;
+};
+
+CacheManager::CacheManager(const CacheOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+CacheManager::~CacheManager() = default;
+
+// --- Begin ---
+
+PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
+  const int32_t tokens = static_cast<int32_t>(query.tokens.size());
+  Check(query.resume_limit < tokens, "a token is left to run", query.resume_limit, tokens);
+  Match found;
+  if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
+  const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
+  for (Node* const node : found.nodes) node->demand.used_at = now;
+
+  // Claims first: what follows may evict.
+  PageTable pages;
+  const int32_t shared = impl_->shape.PagesFor(point.match.kv_tokens);
+  for (int32_t p = 0; p < shared; ++p) {
+    const Node* deepest = nullptr;
+    for (const Node* const node : found.nodes) {
+      if (node->first_page() <= p && node->begin < point.match.kv_tokens) deepest = node;
+    }
+    pages.Append(deepest->pages[p - deepest->first_page()].Share(Holder::kLive));
+  }
+  PrefixLease lease(query.scope, impl_->SlotWith(point, now));
+  lease.pages_ = std::move(pages);
+  lease.match_ = point.match;
+  lease.publishes_ = query.write;
+  lease.places_ = impl_->PlacesFor(query, point.match);
+  // Others read the shared part of the last page, this sequence goes on in it: so it gets its own.
+  if (point.match.kv_tokens % kernels::kPageTokens != 0) {
+    const PageRef own = impl_->TakePage(Fill::kNone, now);
+    const PageRef& common = lease.pages_.ref(shared - 1);
+    if (impl_->memory.pages().arena() != nullptr) std::memcpy(own.data(), common.data(), impl_->shape.page_bytes);
+    lease.pages_.Replace(shared - 1, own.Share(Holder::kLive));
+  }
+  if (query.read) {
+    ++impl_->report.queries;
+    impl_->report.queried_tokens += tokens;
+    impl_->report.kv_match_tokens += point.match.kv_tokens;
+    impl_->report.state_match_tokens += point.match.state_tokens;
+  }
+  return lease;
+}
+
+PageRef CacheManager::Impl::TakePage(const Fill fill, const TimeNs now) {
+  const bool room = evictor.MakeRoom(shape.page_bytes, now);
+  std::optional<PageRef> page = memory.TakePage(fill);
+  Check(room && page.has_value(), "live sequences leave room for the pages they were planned with");
+  return *std::move(page);
+}
+
+// A running slot with the state of `point`. Where the budget does not hold both, the checkpoint itself becomes it.
+SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now) {
+  std::optional<SlotRef> checkpoint;
+  if (point.from != nullptr) checkpoint = point.from->checkpoint->state.Share(Holder::kLive);
+  if (evictor.MakeRoom(shape.state_bytes, now)) {
+    std::optional<SlotRef> slot = memory.TakeSlot(checkpoint.has_value() ? Fill::kNone : Fill::kZero);
+    if (slot.has_value()) {
+      if (checkpoint.has_value() && memory.slots().arena() != nullptr) {
+        std::memcpy(slot->data(), checkpoint->data(), shape.state_bytes);
+      }
+      return *std::move(slot);
+    }
+  }
+  Check(checkpoint.has_value(), "live sequences leave room for one more slot");
+  point.from->checkpoint.reset();
+  return *std::move(checkpoint);
+}
+
+std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const {
+  if (!has_state || !query.write) return {};
+  std::vector<CheckpointPlace> places;
+  const int32_t first = match.state_tokens + 1;
+  const int32_t last = static_cast<int32_t>(query.tokens.size()) - 1;
+  // In the order of their claim: a later one close to an earlier one is dropped.
+  const auto add = [&](const int32_t at, const CheckpointKind kind) {
+    if (at < first || at > last) return;
+    const bool near = std::any_of(places.begin(), places.end(), [&](const CheckpointPlace& place) {
+      return std::abs(place.at - at) < kNearTokens;
+    });
+    if (!near && at - match.state_tokens >= std::min(kNearTokens, 8)) places.push_back({at, kind});
+  };
+  for (const int32_t hint : query.hints) add(hint, CheckpointKind::kHint);
+  if (match.kv_tokens > match.state_tokens) add(match.kv_tokens, CheckpointKind::kBranch);
+  const int32_t stable = query.stable_tokens > 0 ? query.stable_tokens : query.prompt_tokens - 1;
+  add(stable, CheckpointKind::kPromptEnd);
+  std::sort(places.begin(), places.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) { return a.at < b.at; });
+  return places;
+}
+
+// --- A span ---
+
+void CacheManager::Extend(PrefixLease& lease, const int32_t end, const TimeNs now) {
+  while (lease.pages_.size() < impl_->shape.PagesFor(end)) lease.pages_.Append(impl_->TakePage(Fill::kZero, now));
+}
+
+void CacheManager::Emit(PrefixLease& lease, const int32_t first, const int32_t end, const TimeNs now,
+                        std::vector<StateEmission>& out) {
+  Check(lease.emissions_.empty(), "a span is committed before the next");
+  while (!lease.places_.empty() && lease.places_.front().at <= end) {
+    const CheckpointPlace place = lease.places_.front();
+    lease.places_.erase(lease.places_.begin());
+    if (place.at <= first) continue;
+    std::optional<SlotRef> slot;
+    if (impl_->evictor.MakeRoom(impl_->shape.state_bytes, now)) slot = impl_->memory.TakeSlot(Fill::kNone);
+    if (!slot.has_value()) {
+      ++impl_->report.checkpoints_skipped;
+      continue;
+    }
+    out.push_back({place.at, slot->id()});
+    lease.emissions_.push_back({place.at, place.kind, *std::move(slot)});
+  }
+}
+
+void CacheManager::Commit(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
+  const int32_t tokens = static_cast<int32_t>(computed.size());
+  if (!lease.publishes_ || (lease.emissions_.empty() && tokens - lease.published_ < kPublishEvery)) return;
+  impl_->Publish(lease, computed, now);
+  for (PrefixLease::Emission& emission : lease.emissions_) {
+    impl_->Keep(lease, computed, emission.at, emission.kind, std::move(emission.state), now);
+  }
+  lease.emissions_.clear();
+}
+
+void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const TokenId> tokens, const TimeNs now) {
+  Node& node = tree.Insert(lease.scope_, tokens, lease.pages_);
+  for (Node* n = &node; !n->is_root(); n = n->parent) n->demand.used_at = now;
+  lease.published_ = static_cast<int32_t>(tokens.size());
+}
+
+// Requires: the tree holds `tokens`.
+void CacheManager::Impl::Keep(const PrefixLease& lease, const std::span<const TokenId> tokens, const int32_t at,
+                              const CheckpointKind kind, SlotRef state, const TimeNs now) {
+  Node& node = tree.NodeAt(lease.scope_, tokens, at);
+  node.demand.used_at = now;
+  if (node.checkpoint.has_value()) return;  // Another sequence was here: the same bits.
+  node.checkpoint = Checkpoint{state.Share(Holder::kCached), kind};
+  ++report.checkpoints_made[static_cast<size_t>(kind)];
+}
+
+// --- End ---
+
+void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> computed, const CheckpointKind kind,
+                           const TimeNs now) {
+  if (!lease.publishes_ || computed.empty()) return;
+  impl_->Publish(lease, computed, now);
+  if (impl_->has_state) {
+    impl_->Keep(lease, computed, static_cast<int32_t>(computed.size()), kind, std::move(lease.slot_), now);
+  }
+}
+
+void CacheManager::Flush(const Scope* const scope) { impl_->tree.Clear(scope); }
+
+// --- Numbers ---
+
+const CacheMemory& CacheManager::memory() const { return impl_->memory; }
+
+PlacementReport CacheManager::Report() const {
+  PlacementReport report = impl_->report;
+  report.checkpoints_evicted = impl_->evictor.counts().checkpoints;
+  report.pages_evicted = impl_->evictor.counts().pages;
+  report.eviction_passes = impl_->evictor.counts().passes;
+  report.nodes = impl_->tree.node_count();
+  report.checkpoints = impl_->memory.slots().cached_count();
+  report.budget_bytes = impl_->memory.budget_bytes();
+  report.live_bytes = impl_->memory.live_bytes();
+  report.cached_bytes = impl_->memory.used_bytes() - impl_->memory.live_bytes();
+  return report;
+}
+
+void CacheManager::CheckIntegrity() const {
+  impl_->memory.CheckIntegrity();
+  impl_->tree.CheckIntegrity();
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,77 @@
+// CacheManager: the memory of all sequences and of everything that can be reused. A sequence acquires a lease, extends
+// it before each span, commits after it and releases it at the end; see CONTRACT.md for the order of calls.
+//   Acquire -> (Extend -> Emit -> forward -> Commit)* -> Release
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cache/cache_memory.h"
+#include "cache/lease.h"
+#include "cache/placement_report.h"
+#include "cache/prefix_match.h"
+#include "cache/scope.h"
+#include "cache/state_shape.h"
+
+namespace invar::cache {
+
+struct CacheOptions {
+  StateShape shape;
+  int64_t budget_bytes = 0;  // Live sequences and everything cached.
+  int32_t slots_without_bytes = 0;
+  Backing backing = Backing::kMemory;
+};
+
+struct PrefixQuery {
+  Scope scope;
+  std::span<const TokenId> tokens;  // Everything known of the sequence.
+  int32_t prompt_tokens = 0;
+  int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
+  int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
+  bool read = true;           // Use what is there.
+  bool write = true;          // Leave something.
+  std::span<const int32_t> hints;  // Where the caller wants checkpoints.
+};
+
+// A state to be copied out of a span while it runs: after `after` tokens, to slot `to`.
+struct StateEmission {
+  int32_t after = 0;
+  SlotId to;
+};
+
+class CacheManager {
+ public:
+  explicit CacheManager(const CacheOptions& options);
+  ~CacheManager();
+
+  // Memory for a sequence that starts to run: what is reusable of its tokens, and a slot whose state is that after
+  // match().state_tokens tokens. Requires: live sequences leave room for one more slot and for the pages of `tokens`.
+  PrefixLease Acquire(const PrefixQuery& query, TimeNs now);
+  // Pages for positions [0, end). Requires: live sequences leave room for them.
+  void Extend(PrefixLease& lease, int32_t end, TimeNs now);
+  // The states to copy out while [first, end) runs, appended to `out` in the order of their positions. Only after all
+  // spans of the step are extended: checkpoints take what is left.
+  void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
+  // The span has run: KV and state of `computed` tokens (all from the first on) exist. Publishes what others may use.
+  void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  // The sequence stops running with `computed` tokens in KV and state: keeps both as `kind` where the lease writes.
+  void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
+
+  // Forgets what is cached, of one scope or (null) of all. Live sequences go on.
+  void Flush(const Scope* scope);
+
+  const CacheMemory& memory() const;
+  PlacementReport Report() const;
+  void CheckIntegrity() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace invar::cache

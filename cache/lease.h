@@ -1,0 +1,45 @@
+// PrefixLease: the memory of one running sequence and its share of the cache. Dropping it gives everything back; what
+// of it is worth keeping is handed in before by CacheManager::Release.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "cache/page_table.h"
+#include "cache/prefix_match.h"
+#include "cache/scope.h"
+#include "cache/slot_pool.h"
+
+namespace invar::cache {
+
+class PrefixLease {
+ public:
+  const PageTable& pages() const { return pages_; }
+  SlotId slot() const { return slot_.id(); }
+  // What the sequence found when it began.
+  const PrefixMatch& match() const { return match_; }
+
+ private:
+  friend class CacheManager;
+  struct Emission {
+    int32_t at = 0;
+    CheckpointKind kind;
+    SlotRef state;
+  };
+  PrefixLease(Scope scope, SlotRef slot) : scope_(std::move(scope)), slot_(std::move(slot)) {}
+
+  Scope scope_;
+  bool publishes_ = true;
+  PrefixMatch match_;
+  PageTable pages_;
+  SlotRef slot_;
+  int32_t published_ = 0;                    // Tokens the tree was told of.
+  std::vector<CheckpointPlace> places_;      // Where checkpoints are wanted and the state has not been yet; ascending.
+  std::vector<Emission> emissions_;          // Of the span under way.
+};
+
+}  // namespace invar::cache

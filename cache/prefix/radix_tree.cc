@@ -1,0 +1,242 @@
+// Walking, splitting and appending of radix_tree.h.
+#include "cache/prefix/radix_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace invar::cache {
+namespace {
+
+using kernels::kPageTokens;
+
+int32_t PagesFor(const int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
+// Where a child that starts with `token` is or would stand.
+std::vector<std::unique_ptr<Node>>::const_iterator ChildPlace(const Node& node, const TokenId token) {
+  return std::lower_bound(
+      node.children.begin(), node.children.end(), token,
+      [](const std::unique_ptr<Node>& child, const TokenId wanted) { return child->tokens.front() < wanted; });
+}
+
+Node* ChildOf(const Node& node, const TokenId token) {
+  const auto place = ChildPlace(node, token);
+  return place != node.children.end() && (*place)->tokens.front() == token ? place->get() : nullptr;
+}
+
+int32_t EqualTokens(const std::span<const TokenId> a, const std::span<const TokenId> b) {
+  const size_t length = std::min(a.size(), b.size());
+  return static_cast<int32_t>(std::mismatch(a.begin(), a.begin() + length, b.begin()).first - a.begin());
+}
+
+// KV of positions [begin, end) out of a sequence's pages.
+std::vector<PageRef> ShareRange(const PageTable& pages, const int32_t begin, const int32_t end) {
+  std::vector<PageRef> shared;
+  for (int32_t p = begin / kPageTokens; p < PagesFor(end); ++p) shared.push_back(pages.ref(p).Share(Holder::kCached));
+  return shared;
+}
+
+// Whether `node` ends inside a page that its children go on with.
+bool SharesLastPage(const Node& node) { return node.end % kPageTokens != 0 && !node.pages.empty() && !node.is_leaf(); }
+
+bool HasPageOfAChild(const Node& node) {
+  return std::any_of(node.children.begin(), node.children.end(), [&](const std::unique_ptr<Node>& child) {
+    return !child->pages.empty() && child->pages.front().id() == node.pages.back().id();
+  });
+}
+
+// Keeps the rule of the header: a shared last page is a child's.
+void AdoptPageOfAChild(Node& node) {
+  if (!SharesLastPage(node) || HasPageOfAChild(node)) return;
+  for (const std::unique_ptr<Node>& child : node.children) {
+    if (child->pages.empty()) continue;
+    node.pages.back() = child->pages.front().Share(Holder::kCached);
+    return;
+  }
+}
+
+void CheckNode(const Node& node, int64_t& count) {
+  Check(node.end - node.begin == static_cast<int32_t>(node.tokens.size()), "a node holds its range", node.begin);
+  Check(node.is_root() == (node.end == 0), "only a root is empty", node.end);
+  if (!node.pages.empty()) {
+    const int32_t pages = PagesFor(node.end) - node.first_page();
+    Check(pages == static_cast<int32_t>(node.pages.size()), "KV of a node is whole", pages, node.pages.size());
+  }
+  Check(!node.is_root() || !node.checkpoint.has_value(), "a root has no checkpoint");
+  const bool child_has_kv = std::any_of(node.children.begin(), node.children.end(),
+                                        [](const std::unique_ptr<Node>& child) { return child->has_kv(); });
+  if (SharesLastPage(node) && child_has_kv) Check(HasPageOfAChild(node), "a shared last page is a child's", node.end);
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    const Node& child = *node.children[i];
+    Check(child.parent == &node && child.begin == node.end, "a child continues its parent", child.begin);
+    Check(i == 0 || node.children[i - 1]->tokens.front() < child.tokens.front(), "children differ and are ordered");
+    ++count;
+    CheckNode(child, count);
+  }
+}
+
+int64_t CountBelow(const Node& node) {
+  int64_t count = 0;
+  for (const std::unique_ptr<Node>& child : node.children) count += 1 + CountBelow(*child);
+  return count;
+}
+
+}  // namespace
+
+Match RadixTree::Find(const Scope& scope, const std::span<const TokenId> tokens) const {
+  Match match;
+  const auto root = roots_.find(scope);
+  if (root == roots_.end()) return match;
+  const Node* node = root->second.get();
+  bool kv = true;
+  while (match.tokens == node->end && match.tokens < static_cast<int32_t>(tokens.size())) {
+    Node* const child = ChildOf(*node, tokens[match.tokens]);
+    if (child == nullptr) break;
+    match.nodes.push_back(child);
+    match.tokens += EqualTokens(child->tokens, tokens.subspan(match.tokens));
+    kv = kv && child->has_kv();
+    if (kv) match.kv_tokens = match.tokens;
+    node = child;
+  }
+  return match;
+}
+
+Node& RadixTree::Insert(const Scope& scope, const std::span<const TokenId> tokens, const PageTable& pages) {
+  Check(!tokens.empty(), "a prefix has a token");
+  std::unique_ptr<Node>& root = roots_[scope];
+  if (root == nullptr) root = std::make_unique<Node>();
+  Node* node = root.get();
+  const int32_t length = static_cast<int32_t>(tokens.size());
+  while (node->end < length) {
+    Node* child = ChildOf(*node, tokens[node->end]);
+    if (child == nullptr) return Append(*node, tokens, pages);
+    const int32_t equal = child->begin + EqualTokens(child->tokens, tokens.subspan(child->begin));
+    if (equal < child->end) child = &Split(*child, equal);
+    if (!child->has_kv()) {
+      child->pages = ShareRange(pages, child->begin, child->end);
+      AdoptPageOfAChild(*child);
+      AdoptPageOfAChild(*node);
+    }
+    node = child;
+  }
+  return *node;
+}
+
+// `tokens` after `node`: in the node itself where it is a leaf whose last page the sequence went on writing.
+Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const PageTable& pages) {
+  const int32_t length = static_cast<int32_t>(tokens.size());
+  const bool same_page = node.end % kPageTokens == 0 || (!node.pages.empty() && node.pages.back().id() ==
+                                                                                    pages.ref(PagesFor(node.end) - 1).id());
+  if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() && node.demand.hits == 0 &&
+      same_page) {
+    std::vector<PageRef> more = ShareRange(pages, PagesFor(node.end) * kPageTokens, length);
+    std::move(more.begin(), more.end(), std::back_inserter(node.pages));
+    node.tokens.insert(node.tokens.end(), tokens.begin() + node.end, tokens.end());
+    node.end = length;
+    return node;
+  }
+  auto child = std::make_unique<Node>();
+  child->parent = &node;
+  child->begin = node.end;
+  child->end = length;
+  child->tokens.assign(tokens.begin() + node.end, tokens.end());
+  child->pages = ShareRange(pages, child->begin, length);
+  Node& added = *child;
+  node.children.insert(ChildPlace(node, added.tokens.front()), std::move(child));
+  AdoptPageOfAChild(node);
+  ++node_count_;
+  return added;
+}
+
+Node& RadixTree::NodeAt(const Scope& scope, const std::span<const TokenId> tokens, const int32_t at) {
+  const auto root = roots_.find(scope);
+  Check(root != roots_.end() && at > 0, "the path is there", at);
+  Node* node = root->second.get();
+  while (node->end < at) {
+    node = ChildOf(*node, tokens[node->end]);
+    Check(node != nullptr, "the path is as long as asked", at);
+  }
+  return node->end == at ? *node : Split(*node, at);
+}
+
+// The new upper part [begin, at) of `node`, which keeps its checkpoint, children and demand and starts at `at`.
+Node& RadixTree::Split(Node& node, const int32_t at) {
+  Check(node.begin < at && at < node.end, "a split lies inside its node", at);
+  const int32_t head = at - node.begin;
+  auto upper = std::make_unique<Node>();
+  upper->parent = node.parent;
+  upper->begin = node.begin;
+  upper->end = at;
+  upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + head);
+  upper->demand.created_at = node.demand.created_at;
+  upper->demand.used_at = node.demand.used_at;
+  if (!node.pages.empty()) {
+    const int32_t shared = at / kPageTokens - node.first_page();  // The lower part's first page.
+    for (int32_t p = 0; p < PagesFor(at) - node.first_page(); ++p) {
+      upper->pages.push_back(node.pages[p].Share(Holder::kCached));
+    }
+    node.pages.erase(node.pages.begin(), node.pages.begin() + shared);
+  }
+  std::unique_ptr<Node>& place = *std::find_if(node.parent->children.begin(), node.parent->children.end(),
+                                               [&](const std::unique_ptr<Node>& child) { return child.get() == &node; });
+  std::unique_ptr<Node> lower = std::move(place);
+  lower->parent = upper.get();
+  lower->begin = at;
+  lower->tokens.erase(lower->tokens.begin(), lower->tokens.begin() + head);
+  upper->children.push_back(std::move(lower));
+  place = std::move(upper);
+  ++node_count_;
+  return *place;
+}
+
+void RadixTree::Shorten(Node& leaf, const int32_t end) {
+  Check(leaf.is_leaf() && !leaf.is_root() && leaf.begin <= end && end < leaf.end, "a leaf is cut at its end", end);
+  if (end == leaf.begin) {
+    Node& parent = *leaf.parent;
+    parent.children.erase(ChildPlace(parent, leaf.tokens.front()));
+    AdoptPageOfAChild(parent);
+    --node_count_;
+    return;
+  }
+  leaf.checkpoint.reset();
+  leaf.tokens.resize(end - leaf.begin);
+  leaf.end = end;
+  if (leaf.pages.empty()) return;
+  leaf.pages.erase(leaf.pages.begin() + (PagesFor(end) - leaf.first_page()), leaf.pages.end());
+}
+
+void RadixTree::Clear(const Scope* const scope) {
+  for (auto it = roots_.begin(); it != roots_.end();) {
+    if (scope != nullptr && it->first != *scope) {
+      ++it;
+      continue;
+    }
+    node_count_ -= CountBelow(*it->second);
+    it = roots_.erase(it);
+  }
+}
+
+void RadixTree::DropEmptyRoots() {
+  std::erase_if(roots_, [](const auto& entry) { return entry.second->is_leaf(); });
+}
+
+void RadixTree::ForEach(const std::function<void(const Scope&, Node&)>& visit) const {
+  for (const auto& [scope, root] : roots_) {
+    std::vector<Node*> open = {root.get()};
+    while (!open.empty()) {
+      Node* const node = open.back();
+      open.pop_back();
+      if (!node->is_root()) visit(scope, *node);
+      for (auto child = node->children.rbegin(); child != node->children.rend(); ++child) open.push_back(child->get());
+    }
+  }
+}
+
+void RadixTree::CheckIntegrity() const {
+  int64_t count = 0;
+  for (const auto& [scope, root] : roots_) CheckNode(*root, count);
+  Check(count == node_count_, "nodes are counted", count, node_count_);
+}
+
+}  // namespace invar::cache
