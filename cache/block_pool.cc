@@ -13,11 +13,8 @@ BlockPool<Id>::BlockPool(const int32_t count, const int64_t block_bytes, const B
     : count_(count),
       block_bytes_(block_bytes),
       backing_(backing),
-      arena_(backing == Backing::kNone ? 0 : count * block_bytes),
-      claims_(count) {
+      arena_(backing == Backing::kNone ? 0 : count * block_bytes) {
   Check(count >= 0 && block_bytes >= 0, "a pool has no negative size", count, block_bytes);
-  cold_.reserve(count);
-  for (int32_t id = count - 1; id >= 0; --id) cold_.push_back(id);
 }
 
 template <typename Id>
@@ -27,8 +24,12 @@ BlockPool<Id>::~BlockPool() {
 
 template <typename Id>
 std::optional<BlockRef<Id>> BlockPool<Id>::Take(const Fill fill) {
+  if (free_count() == 0) return std::nullopt;
   std::vector<int32_t>& from = warm_.empty() ? cold_ : warm_;
-  if (from.empty()) return std::nullopt;
+  if (from.empty()) {
+    from.push_back(static_cast<int32_t>(claims_.size()));
+    claims_.emplace_back();
+  }
   const Id id(from.back());
   from.pop_back();
   Check(!IsTaken(id), "a free block has no owner", id);
@@ -75,17 +76,18 @@ void BlockPool<Id>::Discard(const int32_t blocks) {
 
 template <typename Id>
 void BlockPool<Id>::CheckIntegrity() const {
-  std::vector<bool> seen(count_, false);
+  const int32_t known = static_cast<int32_t>(claims_.size());
+  std::vector<bool> seen(known, false);
   for (const std::vector<int32_t>* const list : {&warm_, &cold_}) {
     for (const int32_t id : *list) {
-      Check(id >= 0 && id < count_, "free ids are in range", id);
+      Check(id >= 0 && id < known, "free ids are in range", id);
       Check(!seen[id] && !IsTaken(Id(id)), "a free block is listed once and has no owner", id);
       seen[id] = true;
     }
   }
   int32_t live = 0;
   int32_t cached = 0;
-  for (int32_t id = 0; id < count_; ++id) {
+  for (int32_t id = 0; id < known; ++id) {
     Check(seen[id] != IsTaken(Id(id)), "a block is free or owned", id);
     live += claims_[id].live > 0 ? 1 : 0;
     cached += claims_[id].live == 0 && claims_[id].cached > 0 ? 1 : 0;

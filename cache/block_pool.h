@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -84,7 +85,8 @@ class BlockPool {
   int64_t block_bytes() const { return block_bytes_; }
   // Block b lies at arena() + b * block_bytes().
   std::byte* arena() const { return arena_.data(); }
-  bool IsTaken(const Id id) const { return claims_[id.value()].all() > 0; }
+  bool IsTaken(const Id id) const { return id.value() < std::ssize(claims_) && claims_[id.value()].all() > 0; }
+  // Requires: the block is taken.
   int32_t LiveClaims(const Id id) const { return claims_[id.value()].live; }
 
   // Free blocks that still have memory, and giving up to `blocks` of it back to the system.
@@ -111,9 +113,9 @@ class BlockPool {
   const Backing backing_;
   Arena arena_;
 
-  std::vector<int32_t> warm_;  // Free, with memory. Last given back, first taken: its lines may still be in a cache.
-  std::vector<int32_t> cold_;  // Free, without memory.
-  std::vector<Claims> claims_;
+  std::vector<int32_t> warm_;   // Free, with memory. Last given back, first taken: its lines may still be in a cache.
+  std::vector<int32_t> cold_;   // Free, without memory.
+  std::vector<Claims> claims_;  // Of blocks taken at least once; all beyond are free and without memory.
   int32_t live_count_ = 0;
   int32_t cached_count_ = 0;
 };

@@ -125,16 +125,16 @@ std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& qu
   // In the order of their claim: a later one close to an earlier one is dropped.
   const auto add = [&](const int32_t at, const CheckpointKind kind) {
     if (at < first || at > last) return;
-    const bool near = std::any_of(places.begin(), places.end(), [&](const CheckpointPlace& place) {
-      return std::abs(place.at - at) < kNearTokens;
-    });
+    const bool near = std::any_of(places.begin(), places.end(),
+                                  [&](const CheckpointPlace& place) { return std::abs(place.at - at) < kNearTokens; });
     if (!near && at - match.state_tokens >= std::min(kNearTokens, 8)) places.push_back({at, kind});
   };
   for (const int32_t hint : query.hints) add(hint, CheckpointKind::kHint);
   if (match.kv_tokens > match.state_tokens) add(match.kv_tokens, CheckpointKind::kBranch);
   const int32_t stable = query.stable_tokens > 0 ? query.stable_tokens : query.prompt_tokens - 1;
   add(stable, CheckpointKind::kPromptEnd);
-  std::sort(places.begin(), places.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) { return a.at < b.at; });
+  std::sort(places.begin(), places.end(),
+            [](const CheckpointPlace& a, const CheckpointPlace& b) { return a.at < b.at; });
   return places;
 }
 

@@ -31,10 +31,10 @@ struct PrefixQuery {
   Scope scope;
   std::span<const TokenId> tokens;  // Everything known of the sequence.
   int32_t prompt_tokens = 0;
-  int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
-  int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
-  bool read = true;           // Use what is there.
-  bool write = true;          // Leave something.
+  int32_t stable_tokens = 0;       // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
+  int32_t resume_limit = 0;        // Positions from here on must run: at most tokens - 1.
+  bool read = true;                // Use what is there.
+  bool write = true;               // Leave something.
   std::span<const int32_t> hints;  // Where the caller wants checkpoints.
 };
 

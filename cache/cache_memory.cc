@@ -10,7 +10,8 @@ namespace invar::cache {
 namespace {
 
 int32_t CountIn(const int64_t budget_bytes, const int64_t block_bytes, const int64_t without_bytes) {
-  return static_cast<int32_t>(std::min<int64_t>(block_bytes > 0 ? budget_bytes / block_bytes : without_bytes, INT32_MAX));
+  return static_cast<int32_t>(
+      std::min<int64_t>(block_bytes > 0 ? budget_bytes / block_bytes : without_bytes, INT32_MAX));
 }
 
 }  // namespace

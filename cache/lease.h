@@ -37,9 +37,9 @@ class PrefixLease {
   PrefixMatch match_;
   PageTable pages_;
   SlotRef slot_;
-  int32_t published_ = 0;                    // Tokens the tree was told of.
-  std::vector<CheckpointPlace> places_;      // Where checkpoints are wanted and the state has not been yet; ascending.
-  std::vector<Emission> emissions_;          // Of the span under way.
+  int32_t published_ = 0;                // Tokens the tree was told of.
+  std::vector<CheckpointPlace> places_;  // Where checkpoints are wanted and the state has not been yet; ascending.
+  std::vector<Emission> emissions_;      // Of the span under way.
 };
 
 }  // namespace invar::cache

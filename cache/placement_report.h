@@ -10,12 +10,12 @@ namespace invar::cache {
 
 struct PlacementReport {
   // Counters; they only grow.
-  int64_t queries = 0;              // Sequences that asked (those told not to read not counted).
+  int64_t queries = 0;  // Sequences that asked (those told not to read not counted).
   int64_t queried_tokens = 0;
   int64_t kv_match_tokens = 0;
   int64_t state_match_tokens = 0;
   std::array<int64_t, kCheckpointKinds> checkpoints_made = {};  // By CheckpointKind.
-  int64_t checkpoints_skipped = 0;  // Wanted, but memory was not to be had.
+  int64_t checkpoints_skipped = 0;                              // Wanted, but memory was not to be had.
   int64_t checkpoints_evicted = 0;
   int64_t pages_evicted = 0;
   int64_t eviction_passes = 0;

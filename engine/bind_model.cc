@@ -28,10 +28,9 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
                              " bytes (recurrent state and one page); raise engine.kv_budget");
   }
   const bool cut = options.max_pages <= affordable_pages;
-  return MemoryPlan{
-      .pages = static_cast<int32_t>(pages),
-      .slots = static_cast<int32_t>(slots),
-      .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : options.kv_budget_bytes};
+  return MemoryPlan{.pages = static_cast<int32_t>(pages),
+                    .slots = static_cast<int32_t>(slots),
+                    .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : options.kv_budget_bytes};
 }
 
 }  // namespace invar::engine

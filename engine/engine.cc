@@ -119,7 +119,7 @@ struct Engine::Impl {
   EngineStats stats;
   Snapshot snapshot;                 // Kept between steps for its memory.
   std::vector<std::string> tenants;  // Of the snapshot, by index.
-  int64_t moves = 0;  // Admissions and preemptions so far.
+  int64_t moves = 0;                 // Admissions and preemptions so far.
   std::vector<SpanWork> batch;
   std::vector<cache::StateEmission> emissions;
   std::vector<float> scratch;  // Logits being adjusted.
@@ -335,9 +335,8 @@ int64_t Engine::Impl::KvBytes(const Sequence& sequence) const {
 int32_t Engine::Impl::OwnPages(const Sequence& sequence) const {
   if (!sequence.has_lease()) return 0;
   const std::span<const PageId> pages = sequence.lease().pages().ids();
-  return static_cast<int32_t>(std::count_if(pages.begin(), pages.end(), [&](const PageId page) {
-    return cache.memory().pages().LiveClaims(page) == 1;
-  }));
+  return static_cast<int32_t>(std::count_if(
+      pages.begin(), pages.end(), [&](const PageId page) { return cache.memory().pages().LiveClaims(page) == 1; }));
 }
 
 void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {

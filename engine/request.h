@@ -54,11 +54,11 @@ struct Request {
   int32_t priority = 0;      // Higher first.
   TimeNs deadline = kNever;  // On the engine's clock.
   struct Cache {
-    std::string salt;             // Requests with different salts share nothing.
-    bool bypass_read = false;     // Compute everything.
-    bool bypass_write = false;    // Leave nothing.
-    std::vector<int32_t> hints;   // Where checkpoints are wanted, in prompt tokens: [1, prompt.size()).
-    int32_t stable_tokens = 0;    // Of the prompt, what a follow-up will repeat; 0: not known.
+    std::string salt;            // Requests with different salts share nothing.
+    bool bypass_read = false;    // Compute everything.
+    bool bypass_write = false;   // Leave nothing.
+    std::vector<int32_t> hints;  // Where checkpoints are wanted, in prompt tokens: [1, prompt.size()).
+    int32_t stable_tokens = 0;   // Of the prompt, what a follow-up will repeat; 0: not known.
   } cache;
 };
 

@@ -417,8 +417,8 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
   request.tenant = tenant;
   request.priority = proto.scheduling().priority();
-  request.bypass_cache_read = proto.cache().bypass_read();
-  request.bypass_cache_write = proto.cache().bypass_write();
+  request.cache.bypass_read = proto.cache().bypass_read();
+  request.cache.bypass_write = proto.cache().bypass_write();
 
   out.form = {.request_id = request.request_id,
               .model = context.model_name,

@@ -9,9 +9,9 @@
 namespace invar::cache {
 
 struct Demand {
-  int32_t hits = 0;       // Requests whose match ended here, the one that made the node not counted.
+  int32_t hits = 0;  // Requests whose match ended here, the one that made the node not counted.
   TimeNs created_at = 0;
-  TimeNs used_at = 0;     // Last made, hit or passed through as a prefix.
+  TimeNs used_at = 0;  // Last made, hit or passed through as a prefix.
 };
 
 }  // namespace invar::cache

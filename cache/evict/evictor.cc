@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/check.h"
@@ -75,20 +76,19 @@ void Evictor::DropDeadKv() {
 int64_t Evictor::DeadKvBytes() const {
   if (!has_state_) return 0;
   std::unordered_map<const Node*, bool> usable;
-  std::vector<bool> counted(memory_.pages().count(), false);
+  std::unordered_set<PageId> counted;
   for (Node* const node : BottomUp(tree_)) {
     bool& self = usable[node];
     self = self || node->checkpoint.has_value();
     if (self) {
       usable[node->parent] = true;
-      for (const PageRef& page : node->pages) counted[page.id().value()] = true;
+      for (const PageRef& page : node->pages) counted.insert(page.id());
     }
   }
   int64_t dead = 0;
   for (Node* const node : BottomUp(tree_)) {
     for (const PageRef& page : node->pages) {
-      if (counted[page.id().value()] || memory_.pages().LiveClaims(page.id()) > 0) continue;
-      counted[page.id().value()] = true;
+      if (memory_.pages().LiveClaims(page.id()) > 0 || !counted.insert(page.id()).second) continue;
       dead += memory_.pages().block_bytes();
     }
   }
@@ -97,7 +97,7 @@ int64_t Evictor::DeadKvBytes() const {
 
 std::vector<EvictionUnit> Evictor::Units() const {
   struct Below {
-    int32_t hits = 0;       // Of the subtree, as far as no deeper checkpoint takes them.
+    int32_t hits = 0;  // Of the subtree, as far as no deeper checkpoint takes them.
     TimeNs used_at = 0;
     bool checkpoint = false;
   };
@@ -117,7 +117,8 @@ std::vector<EvictionUnit> Evictor::Units() const {
       if (!own.checkpoint) {
         // Nothing deeper needs this KV, up to the next checkpoint or branch.
         do {
-          if (!IsLive(memory_, *above)) unit.bytes += static_cast<int64_t>(above->pages.size()) * memory_.pages().block_bytes();
+          if (!IsLive(memory_, *above))
+            unit.bytes += static_cast<int64_t>(above->pages.size()) * memory_.pages().block_bytes();
           above = above->parent;
         } while (has_state_ && !above->is_root() && !above->checkpoint.has_value() && above->children.size() == 1);
       } else {
@@ -147,8 +148,10 @@ void Evictor::Evict(const EvictionUnit& unit, const int64_t bytes) {
     int32_t end = LiveEnd(memory_, *node);
     if (!has_state_) {
       const int64_t excess = memory_.used_bytes() + bytes - memory_.budget_bytes();
-      const int64_t pages = (excess + memory_.pages().block_bytes() - 1) / std::max<int64_t>(1, memory_.pages().block_bytes());
-      end = static_cast<int32_t>(std::max<int64_t>(end, (int64_t{node->end - 1} / kPageTokens - pages + 1) * kPageTokens));
+      const int64_t pages =
+          (excess + memory_.pages().block_bytes() - 1) / std::max<int64_t>(1, memory_.pages().block_bytes());
+      end = static_cast<int32_t>(
+          std::max<int64_t>(end, (int64_t{node->end - 1} / kPageTokens - pages + 1) * kPageTokens));
       end = std::max(end, node->begin);
     }
     if (end >= node->end) return;

@@ -46,13 +46,14 @@ bool HasPageOfAChild(const Node& node) {
   });
 }
 
-// Keeps the rule of the header: a shared last page is a child's.
-void AdoptPageOfAChild(Node& node) {
-  if (!SharesLastPage(node) || HasPageOfAChild(node)) return;
-  for (const std::unique_ptr<Node>& child : node.children) {
-    if (child->pages.empty()) continue;
-    node.pages.back() = child->pages.front().Share(Holder::kCached);
-    return;
+// Keeps the rule of the header, a shared last page is a child's, from `node` upward: a short node's last page may be
+// its first too, and so its parent's.
+void AdoptPageOfAChild(Node* node) {
+  for (; node != nullptr && SharesLastPage(*node) && !HasPageOfAChild(*node); node = node->parent) {
+    const auto child = std::find_if(node->children.begin(), node->children.end(),
+                                    [](const std::unique_ptr<Node>& c) { return !c->pages.empty(); });
+    if (child == node->children.end()) return;
+    node->pages.back() = (*child)->pages.front().Share(Holder::kCached);
   }
 }
 
@@ -115,8 +116,8 @@ Node& RadixTree::Insert(const Scope& scope, const std::span<const TokenId> token
     if (equal < child->end) child = &Split(*child, equal);
     if (!child->has_kv()) {
       child->pages = ShareRange(pages, child->begin, child->end);
-      AdoptPageOfAChild(*child);
-      AdoptPageOfAChild(*node);
+      AdoptPageOfAChild(child);
+      AdoptPageOfAChild(node);
     }
     node = child;
   }
@@ -126,8 +127,8 @@ Node& RadixTree::Insert(const Scope& scope, const std::span<const TokenId> token
 // `tokens` after `node`: in the node itself where it is a leaf whose last page the sequence went on writing.
 Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const PageTable& pages) {
   const int32_t length = static_cast<int32_t>(tokens.size());
-  const bool same_page = node.end % kPageTokens == 0 || (!node.pages.empty() && node.pages.back().id() ==
-                                                                                    pages.ref(PagesFor(node.end) - 1).id());
+  const bool same_page = node.end % kPageTokens == 0 ||
+                         (!node.pages.empty() && node.pages.back().id() == pages.ref(PagesFor(node.end) - 1).id());
   if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() && node.demand.hits == 0 &&
       same_page) {
     std::vector<PageRef> more = ShareRange(pages, PagesFor(node.end) * kPageTokens, length);
@@ -144,7 +145,7 @@ Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const
   child->pages = ShareRange(pages, child->begin, length);
   Node& added = *child;
   node.children.insert(ChildPlace(node, added.tokens.front()), std::move(child));
-  AdoptPageOfAChild(node);
+  AdoptPageOfAChild(&node);
   ++node_count_;
   return added;
 }
@@ -178,8 +179,9 @@ Node& RadixTree::Split(Node& node, const int32_t at) {
     }
     node.pages.erase(node.pages.begin(), node.pages.begin() + shared);
   }
-  std::unique_ptr<Node>& place = *std::find_if(node.parent->children.begin(), node.parent->children.end(),
-                                               [&](const std::unique_ptr<Node>& child) { return child.get() == &node; });
+  std::unique_ptr<Node>& place =
+      *std::find_if(node.parent->children.begin(), node.parent->children.end(),
+                    [&](const std::unique_ptr<Node>& child) { return child.get() == &node; });
   std::unique_ptr<Node> lower = std::move(place);
   lower->parent = upper.get();
   lower->begin = at;
@@ -195,7 +197,7 @@ void RadixTree::Shorten(Node& leaf, const int32_t end) {
   if (end == leaf.begin) {
     Node& parent = *leaf.parent;
     parent.children.erase(ChildPlace(parent, leaf.tokens.front()));
-    AdoptPageOfAChild(parent);
+    AdoptPageOfAChild(&parent);
     --node_count_;
     return;
   }

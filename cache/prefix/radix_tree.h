@@ -1,5 +1,5 @@
-// RadixTree: which prefixes there is KV and state of. One tree a Scope; a node is a run of tokens after its parent, with
-// the pages of its positions and, where there is one, the checkpoint of the recurrent state after its last token.
+// RadixTree: which prefixes there is KV and state of. One tree a Scope; a node is a run of tokens after its parent,
+// with the pages of its positions and, where there is one, the checkpoint of the recurrent state after its last token.
 // Tokens themselves are compared; nothing is found by a hash.
 //
 //   root --[0, 300)-- a --[300, 420)-- b (checkpoint at 420)
@@ -10,8 +10,8 @@
 // last page, if it is shared with its children, is one of theirs: so whatever no sequence holds can be had by cutting
 // leaves.
 // KV of a node is there as a whole or not at all; a node without it still says what a tier holds or what was asked for.
-// Threads: engine thread only. Nothing is moved by finding: pointers to nodes stay good until the node is removed, split
-// (the pointer then means the lower part) or the tree ends.
+// Threads: engine thread only. Nothing is moved by finding: pointers to nodes stay good until the node is removed,
+// split (the pointer then means the lower part) or the tree ends.
 #pragma once
 
 #include <cstdint>

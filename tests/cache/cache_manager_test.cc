@@ -1,0 +1,230 @@
+// The manager without a model: what is reused, where checkpoints come to lie, and that live sequences always get their
+// memory while everything else is evicted around them. States are numbers written into slots, so a wrong one shows.
+#include "cache/cache_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tools/sim/random.h"
+
+namespace invar::cache {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 64, .state_bytes = 256};
+constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 64, .state_bytes = 0};
+
+Tokens Ids(const int32_t first, const int32_t count) {
+  Tokens tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
+  return tokens;
+}
+Tokens Join(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// The "state" after tokens: a rolling hash, as a model would leave it.
+uint64_t StateOf(const std::span<const TokenId> tokens) {
+  uint64_t state = 0;
+  for (const TokenId token : tokens) state = state * 6364136223846793005U + token.value() + 1;
+  return state;
+}
+
+class Rig {
+ public:
+  Rig(const StateShape& shape, const int64_t budget)
+      : shape_(shape), cache_({.shape = shape, .budget_bytes = budget, .slots_without_bytes = 8}) {}
+
+  PrefixLease Begin(const Tokens& tokens, const std::vector<int32_t>& hints = {}, Scope scope = {}) {
+    const int32_t n = static_cast<int32_t>(tokens.size());
+    PrefixLease lease = cache_.Acquire(
+        {.scope = std::move(scope), .tokens = tokens, .prompt_tokens = n, .resume_limit = n - 1, .hints = hints},
+        ++now_);
+    const int32_t at = lease.match().state_tokens;
+    if (shape_.state_bytes > 0) {
+      EXPECT_EQ(Slot(lease.slot()), StateOf(std::span(tokens).first(at)));
+    }
+    return lease;
+  }
+  // Runs [first, end): states are carried on and emitted.
+  void Step(PrefixLease& lease, const Tokens& tokens, const int32_t first, const int32_t end) {
+    cache_.Extend(lease, end, ++now_);
+    std::vector<StateEmission> emissions;
+    cache_.Emit(lease, first, end, now_, emissions);
+    for (const StateEmission& e : emissions) Slot(e.to) = StateOf(std::span(tokens).first(e.after));
+    if (shape_.state_bytes > 0) Slot(lease.slot()) = StateOf(std::span(tokens).first(end));
+    cache_.Commit(lease, std::span(tokens).first(end), now_);
+    cache_.CheckIntegrity();
+  }
+  PrefixMatch Whole(const Tokens& tokens, const std::vector<int32_t>& hints = {}, Scope scope = {}) {
+    PrefixLease lease = Begin(tokens, hints, std::move(scope));
+    const PrefixMatch match = lease.match();
+    const int32_t n = static_cast<int32_t>(tokens.size());
+    Step(lease, tokens, match.state_tokens, n);
+    cache_.Release(std::move(lease), tokens, CheckpointKind::kEnd, ++now_);
+    cache_.CheckIntegrity();
+    return match;
+  }
+  uint64_t& Slot(const SlotId slot) {
+    return *reinterpret_cast<uint64_t*>(cache_.memory().slots().arena() + slot.value() * shape_.state_bytes);
+  }
+  CacheManager& cache() { return cache_; }
+
+ private:
+  const StateShape shape_;
+  TimeNs now_ = 0;
+  CacheManager cache_;
+};
+
+TEST(CacheManager, AFollowUpResumesWhereTheLastRequestEnded) {
+  Rig rig(kHybrid, 1 << 20);
+  Tokens chat = Ids(0, 300);
+  EXPECT_EQ(rig.Whole(chat).state_tokens, 0);
+  for (int turn = 1; turn < 8; ++turn) {
+    const int32_t before = static_cast<int32_t>(chat.size());
+    chat = Join(chat, Ids(1000 * turn, 90));
+    const PrefixMatch match = rig.Whole(chat);
+    EXPECT_EQ(match.state_tokens, before);
+    EXPECT_EQ(match.kv_tokens, before);
+  }
+}
+
+TEST(CacheManager, TheSamePromptTwiceRunsFewTokensAgain) {
+  for (int32_t n = 1; n <= 130; ++n) {
+    Rig rig(kHybrid, 1 << 20);
+    rig.Whole(Ids(0, n));
+    const PrefixMatch again = rig.Whole(Ids(0, n));
+    EXPECT_EQ(again.kv_tokens, n);
+    EXPECT_EQ(again.state_tokens, n > 8 ? n - 1 : 0) << n;
+  }
+}
+
+TEST(CacheManager, ASharedPrefixHitsFromTheThirdSightingOn) {
+  for (const int32_t shared : {8, 50, 100, 300, 600, 2000}) {
+    Rig rig(kHybrid, 1 << 20);
+    const auto request = [&](const int32_t i) { return Join(Ids(0, shared), Ids(100'000 * i, 100)); };
+    EXPECT_EQ(rig.Whole(request(1)).state_tokens, 0);
+    const PrefixMatch second = rig.Whole(request(2));
+    EXPECT_EQ(second.kv_tokens, shared);
+    EXPECT_EQ(second.state_tokens, 0);
+    EXPECT_EQ(rig.Whole(request(3)).state_tokens, shared);
+    EXPECT_EQ(rig.Whole(request(4)).state_tokens, shared);
+  }
+}
+
+TEST(CacheManager, AHintHitsFromTheSecondSightingOn) {
+  Rig rig(kHybrid, 1 << 20);
+  rig.Whole(Join(Ids(0, 100), Ids(1000, 100)), {100});
+  EXPECT_EQ(rig.Whole(Join(Ids(0, 100), Ids(2000, 100))).state_tokens, 100);
+}
+
+TEST(CacheManager, DenseModelsResumeAtAnyToken) {
+  Rig rig(kDense, 1 << 20);
+  rig.Whole(Ids(0, 300));
+  EXPECT_EQ(rig.Whole(Join(Ids(0, 77), Ids(1000, 50))).state_tokens, 77);
+  EXPECT_EQ(rig.Whole(Ids(0, 300)).state_tokens, 299);
+}
+
+TEST(CacheManager, TenantsAndSaltsShareNothing) {
+  Rig rig(kHybrid, 1 << 20);
+  const Tokens prompt = Ids(0, 200);
+  rig.Whole(prompt, {}, {.tenant = "a", .salt = {}, .provenance = {}});
+  EXPECT_EQ(rig.Whole(prompt, {}, {.tenant = "b", .salt = {}, .provenance = {}}).kv_tokens, 0);
+  EXPECT_EQ(rig.Whole(prompt, {}, {.tenant = "a", .salt = "s", .provenance = {}}).kv_tokens, 0);
+  EXPECT_EQ(rig.Whole(prompt, {}, {.tenant = "a", .salt = {}, .provenance = {}}).kv_tokens, 200);
+}
+
+TEST(CacheManager, ConcurrentSequencesShareAndThenPart) {
+  Rig rig(kHybrid, 1 << 20);
+  const Tokens a = Join(Ids(0, 100), Ids(1000, 100));
+  const Tokens b = Join(Ids(0, 100), Ids(2000, 100));
+  PrefixLease first = rig.Begin(a);
+  rig.Step(first, a, 0, 150);
+  PrefixLease second = rig.Begin(b);
+  EXPECT_EQ(second.match().kv_tokens, 100);
+  EXPECT_EQ(second.pages().ids()[0], first.pages().ids()[0]);
+  EXPECT_NE(second.pages().ids()[1], first.pages().ids()[1]);  // The page they part in.
+  rig.Step(second, b, 0, 200);
+  rig.Step(first, a, 150, 200);
+  rig.cache().Release(std::move(first), a, CheckpointKind::kEnd, 100);
+  rig.cache().Release(std::move(second), b, CheckpointKind::kEnd, 101);
+  rig.cache().CheckIntegrity();
+}
+
+TEST(CacheManager, WhereTheBudgetHoldsNoSecondStateTheCheckpointItselfGoesOn) {
+  Rig rig(kHybrid, 64 * 4 + 256);
+  Tokens tokens = Ids(0, 100);
+  rig.Whole(tokens);
+  tokens = Join(tokens, Ids(500, 30));
+  EXPECT_EQ(rig.Whole(tokens).state_tokens, 100);
+}
+
+TEST(CacheManager, ForgetsWhenFlushed) {
+  Rig rig(kHybrid, 1 << 20);
+  rig.Whole(Ids(0, 200));
+  rig.cache().Flush(nullptr);
+  EXPECT_EQ(rig.cache().memory().used_bytes(), 0);
+  EXPECT_EQ(rig.Whole(Ids(0, 200)).kv_tokens, 0);
+}
+
+// Random sequences start, run, end and give up under a budget that is always short: states are right at every resume
+// (Begin checks), live sequences get what they were promised, and no KV is kept that no checkpoint makes usable.
+TEST(CacheManager, KeepsItsPromisesUnderPressure) {
+  for (const StateShape& shape : {kHybrid, kDense}) {
+    sim::Random random(11);
+    const int32_t live_max = 3;
+    const int32_t tokens_max = 400;
+    const int64_t live_bytes = live_max * (shape.PagesFor(tokens_max) * shape.page_bytes + shape.state_bytes);
+    Rig rig(shape, live_bytes + random.Between(0, 3000));
+    struct Running {
+      Tokens tokens;
+      int32_t at;
+      PrefixLease lease;
+    };
+    std::vector<Running> running;
+    std::vector<Tokens> seen = {Ids(0, 50)};
+    int64_t reused = 0;
+    for (int round = 0; round < 20'000; ++round) {
+      if (static_cast<int32_t>(running.size()) < live_max && random.Percent(40)) {
+        Tokens tokens = seen[random.Between(0, static_cast<int32_t>(seen.size()) - 1)];
+        tokens.resize(random.Between(1, static_cast<int32_t>(tokens.size())));
+        while (static_cast<int32_t>(tokens.size()) < tokens_max && random.Percent(99)) {
+          tokens.emplace_back(random.Between(0, 3));
+        }
+        std::vector<int32_t> hints;
+        if (random.Percent(20)) hints.push_back(random.Between(1, static_cast<int32_t>(tokens.size())));
+        PrefixLease lease = rig.Begin(tokens, hints);
+        reused += lease.match().state_tokens;
+        const int32_t at = lease.match().state_tokens;
+        running.push_back({std::move(tokens), at, std::move(lease)});
+      }
+      if (running.empty()) continue;
+      const size_t i = random.Between(0, static_cast<int32_t>(running.size()) - 1);
+      Running& r = running[i];
+      const int32_t left = static_cast<int32_t>(r.tokens.size()) - r.at;
+      const int32_t length = random.Between(1, left);
+      rig.Step(r.lease, r.tokens, r.at, r.at + length);
+      r.at += length;
+      if (length < left && random.Percent(90)) continue;
+      const bool kept = random.Percent(90);
+      if (kept) {
+        rig.cache().Release(std::move(r.lease), std::span(r.tokens).first(r.at), CheckpointKind::kEnd, round);
+        seen.push_back(r.tokens);
+        if (seen.size() > 40) seen.erase(seen.begin() + 1);
+      }
+      running.erase(running.begin() + i);
+      rig.cache().CheckIntegrity();
+    }
+    running.clear();
+    rig.cache().Flush(nullptr);
+    EXPECT_EQ(rig.cache().memory().used_bytes(), 0);
+    EXPECT_GT(reused, 1000);
+    EXPECT_GT(rig.cache().Report().eviction_passes, 100);
+  }
+}
+
+}  // namespace
+}  // namespace invar::cache

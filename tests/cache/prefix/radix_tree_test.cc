@@ -1,0 +1,172 @@
+// The tree against a list of prefixes: what is found, how nodes part, and that pages follow their positions.
+#include "cache/prefix/radix_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "cache/prefix/resume.h"
+#include "tools/sim/random.h"
+
+namespace invar::cache {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+Tokens Ids(const int32_t first, const int32_t count) {
+  Tokens tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
+  return tokens;
+}
+Tokens Join(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+std::span<const TokenId> First(const Tokens& tokens, const int32_t n) { return std::span(tokens).first(n); }
+
+class RadixTreeTest : public testing::Test {
+ protected:
+  // As a sequence does: the pages of what is found are shared, the last partial one is its own, the rest new.
+  PageTable PagesOf(const Tokens& tokens) {
+    PageTable table;
+    const Match match = tree_.Find({}, tokens);
+    const int32_t pages = (static_cast<int32_t>(tokens.size()) + 63) / 64;
+    for (int32_t p = 0; p < pages; ++p) {
+      const Node* deepest = nullptr;
+      for (const Node* const node : match.nodes) {
+        if ((p + 1) * 64 <= match.kv_tokens && node->first_page() <= p && node->begin < match.kv_tokens) deepest = node;
+      }
+      table.Append(deepest != nullptr ? deepest->pages[p - deepest->first_page()].Share(Holder::kLive)
+                                      : pool_.Take(Fill::kZero).value());
+    }
+    return table;
+  }
+  Node& Insert(const Tokens& tokens) {
+    const PageTable pages = PagesOf(tokens);
+    Node& node = tree_.Insert({}, tokens, pages);
+    tree_.CheckIntegrity();
+    return node;
+  }
+
+  PagePool pool_{4096, 64, Backing::kMemory};
+  SlotPool slots_{64, 16, Backing::kMemory};
+  RadixTree tree_;
+};
+
+TEST_F(RadixTreeTest, FindsTheLongestPrefixByToken) {
+  const Tokens a = Ids(0, 300);
+  Insert(a);
+  EXPECT_EQ(tree_.Find({}, a).kv_tokens, 300);
+  EXPECT_EQ(tree_.Find({}, First(a, 77)).kv_tokens, 77);
+  const Tokens other = Join(Ids(0, 100), Ids(1000, 100));
+  EXPECT_EQ(tree_.Find({}, other).kv_tokens, 100);
+  EXPECT_EQ(tree_.Find({}, Ids(1000, 10)).kv_tokens, 0);
+}
+
+TEST_F(RadixTreeTest, ScopesShareNothing) {
+  const Tokens a = Ids(0, 100);
+  Insert(a);
+  for (const Scope& scope :
+       {Scope{.tenant = "t", .salt = {}, .provenance = {}}, Scope{.tenant = {}, .salt = "s", .provenance = {}},
+        Scope{.tenant = {}, .salt = {}, .provenance = "centroid"}}) {
+    EXPECT_EQ(tree_.Find(scope, a).kv_tokens, 0);
+  }
+}
+
+TEST_F(RadixTreeTest, PathsPartAtAnyTokenAndKeepTheirPages) {
+  for (const int32_t shared : {1, 63, 64, 65, 127, 128, 200}) {
+    const Tokens a = Join({TokenId(-shared)}, Ids(0, 299));
+    const Tokens b = Join(Join({TokenId(-shared)}, Ids(0, shared - 1)), Ids(5000, 150));
+    Insert(a);
+    Insert(b);
+    EXPECT_EQ(tree_.Find({}, a).kv_tokens, 300);
+    EXPECT_EQ(tree_.Find({}, b).kv_tokens, shared + 150);
+    EXPECT_EQ(tree_.Find({}, a).nodes.size(), 2U);
+    EXPECT_EQ(tree_.Find({}, a).nodes[0]->end, shared);
+  }
+}
+
+TEST_F(RadixTreeTest, ASequenceThatGoesOnExtendsItsLeaf) {
+  PageTable pages;
+  const Tokens all = Ids(0, 500);
+  for (const int32_t end : {10, 64, 100, 500}) {
+    while (pages.size() * 64 < end) pages.Append(pool_.Take(Fill::kZero).value());
+    tree_.Insert({}, First(all, end), pages);
+    tree_.CheckIntegrity();
+  }
+  EXPECT_EQ(tree_.node_count(), 1);
+  EXPECT_EQ(tree_.Find({}, all).kv_tokens, 500);
+}
+
+TEST_F(RadixTreeTest, CuttingLeavesFreesEveryPageThatNoSequenceHolds) {
+  const Tokens a = Ids(0, 300);
+  const Tokens b = Join(Ids(0, 100), Ids(5000, 100));
+  Insert(a);
+  const PageTable held = PagesOf(b);
+  tree_.Insert({}, b, held);
+  // A's remainder goes; the shared page at 64..99 must then be the one that b holds.
+  Node* const rest = tree_.Find({}, a).nodes.back();
+  tree_.Shorten(*rest, rest->begin);
+  tree_.CheckIntegrity();
+  EXPECT_EQ(pool_.cached_count(), 0);
+  EXPECT_EQ(pool_.live_count(), held.size());
+}
+
+TEST_F(RadixTreeTest, ResumesAtTheDeepestCheckpointThatLeavesATokenToRun) {
+  const Tokens a = Ids(0, 300);
+  Insert(a);
+  for (const int32_t at : {100, 200, 300}) {
+    tree_.NodeAt({}, a, at).checkpoint =
+        Checkpoint{slots_.Take(Fill::kZero)->Share(Holder::kCached), CheckpointKind::kEnd};
+  }
+  tree_.CheckIntegrity();
+  const auto state_at = [&](const std::span<const TokenId> tokens, const int32_t limit) {
+    return Resume(tree_.Find({}, tokens), limit, true).match.state_tokens;
+  };
+  EXPECT_EQ(state_at(a, 299), 200);  // The checkpoint at 300 would leave nothing to run.
+  EXPECT_EQ(state_at(a, 300), 300);
+  EXPECT_EQ(state_at(First(a, 201), 200), 200);
+  EXPECT_EQ(state_at(First(a, 200), 199), 100);
+  EXPECT_EQ(state_at(First(a, 100), 99), 0);
+  const ResumePoint dense = Resume(tree_.Find({}, a), 299, false);
+  EXPECT_EQ(dense.match.state_tokens, 299);
+  EXPECT_EQ(dense.match.kv_tokens, 300);
+}
+
+// Random inserts and cuts against a plain list of prefixes.
+TEST_F(RadixTreeTest, AgreesWithAListOfPrefixes) {
+  sim::Random random(3);
+  std::vector<Tokens> held;
+  for (int round = 0; round < 3000; ++round) {
+    Tokens tokens;
+    if (!held.empty() && random.Percent(70)) {
+      const Tokens& from = held[random.Between(0, static_cast<int32_t>(held.size()) - 1)];
+      tokens.assign(from.begin(), from.begin() + random.Between(0, static_cast<int32_t>(from.size())));
+    }
+    const int32_t more = random.Between(1, 150);
+    for (int32_t i = 0; i < more; ++i) tokens.emplace_back(random.Between(0, 2));
+    int32_t expected = 0;
+    for (const Tokens& other : held) {
+      const auto end = std::mismatch(tokens.begin(), tokens.end(), other.begin(), other.end()).first;
+      expected = std::max(expected, static_cast<int32_t>(end - tokens.begin()));
+    }
+    ASSERT_EQ(tree_.Find({}, tokens).kv_tokens, expected);
+    Insert(tokens);
+    held.push_back(tokens);
+    if (held.size() < 12) continue;
+    // Everything goes, leaf by leaf.
+    while (tree_.node_count() > 0) {
+      Node* leaf = nullptr;
+      tree_.ForEach([&](const Scope&, Node& node) { leaf = node.is_leaf() ? &node : leaf; });
+      tree_.Shorten(*leaf, random.Percent(50) ? leaf->begin : random.Between(leaf->begin, leaf->end - 1));
+      tree_.CheckIntegrity();
+    }
+    held.clear();
+    ASSERT_EQ(pool_.taken_count(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace invar::cache
