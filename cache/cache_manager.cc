@@ -30,7 +30,8 @@ struct CacheManager::Impl {
         order(MakeLeastRecentlyUsed()),
         evictor(tree, memory, *order, has_state) {}
 
-  PageRef TakePage(Fill fill, TimeNs now);
+  PageTable SharePages(Match& found, TimeNs now);
+  PageRef TakePage(TimeNs now);
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const;
   void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
@@ -58,31 +59,14 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   Check(query.resume_limit < tokens, "a token is left to run", query.resume_limit, tokens);
   Match found;
   if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
-  const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
   for (Node* const node : found.nodes) node->demand.used_at = now;
-
-  // Claims first: what follows may evict.
-  PageTable pages;
-  const int32_t shared = impl_->shape.PagesFor(point.match.kv_tokens);
-  for (int32_t p = 0; p < shared; ++p) {
-    const Node* deepest = nullptr;
-    for (const Node* const node : found.nodes) {
-      if (node->first_page() <= p && node->begin < point.match.kv_tokens) deepest = node;
-    }
-    pages.Append(deepest->pages[p - deepest->first_page()].Share(Holder::kLive));
-  }
+  PageTable pages = impl_->SharePages(found, now);
+  const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
   PrefixLease lease(query.scope, impl_->SlotWith(point, now));
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
   lease.publishes_ = query.write;
   lease.places_ = impl_->PlacesFor(query, point.match);
-  // Others read the shared part of the last page, this sequence goes on in it: so it gets its own.
-  if (point.match.kv_tokens % kernels::kPageTokens != 0) {
-    const PageRef own = impl_->TakePage(Fill::kNone, now);
-    const PageRef& common = lease.pages_.ref(shared - 1);
-    if (impl_->memory.pages().arena() != nullptr) std::memcpy(own.data(), common.data(), impl_->shape.page_bytes);
-    lease.pages_.Replace(shared - 1, own.Share(Holder::kLive));
-  }
   if (query.read) {
     ++impl_->report.queries;
     impl_->report.queried_tokens += tokens;
@@ -92,9 +76,36 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   return lease;
 }
 
-PageRef CacheManager::Impl::TakePage(const Fill fill, const TimeNs now) {
+// Claims on the pages of `found`. Others read the shared part of the last one while this sequence goes on in it, so it
+// gets a copy; where the budget has no room for that, what is found ends with the page before.
+PageTable CacheManager::Impl::SharePages(Match& found, const TimeNs now) {
+  PageTable pages;
+  size_t at = 0;
+  for (int32_t p = 0; p < shape.PagesFor(found.kv_tokens); ++p) {
+    // The deepest node with positions in the page.
+    while (at + 1 < found.nodes.size() && found.nodes[at + 1]->first_page() <= p &&
+           found.nodes[at + 1]->begin < found.kv_tokens) {
+      ++at;
+    }
+    const Node& node = *found.nodes[at];
+    pages.Append(node.pages[p - node.first_page()].Share(Holder::kLive));
+  }
+  if (found.kv_tokens % kernels::kPageTokens == 0) return pages;
+  const int32_t last = pages.size() - 1;
+  if (evictor.MakeRoom(shape.page_bytes, now)) {
+    std::optional<PageRef> own = memory.TakePage(Fill::kNone);
+    if (memory.pages().arena() != nullptr) std::memcpy(own->data(), pages.ref(last).data(), shape.page_bytes);
+    pages.Replace(last, *std::move(own));
+  } else {
+    pages.RemoveLast();
+    found.kv_tokens = last * kernels::kPageTokens;
+  }
+  return pages;
+}
+
+PageRef CacheManager::Impl::TakePage(const TimeNs now) {
   const bool room = evictor.MakeRoom(shape.page_bytes, now);
-  std::optional<PageRef> page = memory.TakePage(fill);
+  std::optional<PageRef> page = memory.TakePage(Fill::kZero);
   Check(room && page.has_value(), "live sequences leave room for the pages they were planned with");
   return *std::move(page);
 }
@@ -141,7 +152,7 @@ std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& qu
 // --- A span ---
 
 void CacheManager::Extend(PrefixLease& lease, const int32_t end, const TimeNs now) {
-  while (lease.pages_.size() < impl_->shape.PagesFor(end)) lease.pages_.Append(impl_->TakePage(Fill::kZero, now));
+  while (lease.pages_.size() < impl_->shape.PagesFor(end)) lease.pages_.Append(impl_->TakePage(now));
 }
 
 void CacheManager::Emit(PrefixLease& lease, const int32_t first, const int32_t end, const TimeNs now,

@@ -20,6 +20,10 @@ class PageTable {
     ids_[index] = page.id();
     refs_[index] = std::move(page);
   }
+  void RemoveLast() {
+    refs_.pop_back();
+    ids_.pop_back();
+  }
   void Clear() {
     refs_.clear();
     ids_.clear();
