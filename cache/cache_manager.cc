@@ -59,7 +59,7 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   Check(query.resume_limit < tokens, "a token is left to run", query.resume_limit, tokens);
   Match found;
   if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
-  for (Node* const node : found.nodes) node->demand.used_at = now;
+  for (Node* const node : found.nodes) node->use.used_at = now;
   PageTable pages = impl_->SharePages(found, now);
   const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
   PrefixLease lease(query.scope, impl_->SlotWith(point, now));
@@ -185,7 +185,7 @@ void CacheManager::Commit(PrefixLease& lease, const std::span<const TokenId> com
 
 void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const TokenId> tokens, const TimeNs now) {
   Node& node = tree.Insert(lease.scope_, tokens, lease.pages_);
-  for (Node* n = &node; !n->is_root(); n = n->parent) n->demand.used_at = now;
+  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
   lease.published_ = static_cast<int32_t>(tokens.size());
 }
 
@@ -193,7 +193,7 @@ void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const Token
 void CacheManager::Impl::Keep(const PrefixLease& lease, const std::span<const TokenId> tokens, const int32_t at,
                               const CheckpointKind kind, SlotRef state, const TimeNs now) {
   Node& node = tree.NodeAt(lease.scope_, tokens, at);
-  node.demand.used_at = now;
+  node.use.used_at = now;
   if (node.checkpoint.has_value()) return;  // Another sequence was here: the same bits.
   node.checkpoint = Checkpoint{state.Share(Holder::kCached), kind};
   ++report.checkpoints_made[static_cast<size_t>(kind)];

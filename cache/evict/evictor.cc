@@ -105,8 +105,8 @@ std::vector<EvictionUnit> Evictor::Units() const {
   std::vector<EvictionUnit> units;
   for (Node* const node : BottomUp(tree_)) {
     Below own = below[node];
-    own.hits += node->demand.hits;
-    own.used_at = std::max(own.used_at, node->demand.used_at);
+    own.hits += node->use.hits;
+    own.used_at = std::max(own.used_at, node->use.used_at);
     const bool has_unit = has_state_ ? node->checkpoint.has_value() : node->is_leaf();
     const bool free = has_state_ ? has_unit && memory_.slots().LiveClaims(node->checkpoint->state.id()) == 0
                                  : LiveEnd(memory_, *node) < node->end;

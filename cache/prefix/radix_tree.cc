@@ -129,7 +129,7 @@ Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const
   const int32_t length = static_cast<int32_t>(tokens.size());
   const bool same_page = node.end % kPageTokens == 0 ||
                          (!node.pages.empty() && node.pages.back().id() == pages.ref(PagesFor(node.end) - 1).id());
-  if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() && node.demand.hits == 0 &&
+  if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() && node.use.hits == 0 &&
       same_page) {
     std::vector<PageRef> more = ShareRange(pages, PagesFor(node.end) * kPageTokens, length);
     std::move(more.begin(), more.end(), std::back_inserter(node.pages));
@@ -161,7 +161,7 @@ Node& RadixTree::NodeAt(const Scope& scope, const std::span<const TokenId> token
   return node->end == at ? *node : Split(*node, at);
 }
 
-// The new upper part [begin, at) of `node`, which keeps its checkpoint, children and demand and starts at `at`.
+// The new upper part [begin, at) of `node`, which keeps its checkpoint, children and use and starts at `at`.
 Node& RadixTree::Split(Node& node, const int32_t at) {
   Check(node.begin < at && at < node.end, "a split lies inside its node", at);
   const int32_t head = at - node.begin;
@@ -170,8 +170,8 @@ Node& RadixTree::Split(Node& node, const int32_t at) {
   upper->begin = node.begin;
   upper->end = at;
   upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + head);
-  upper->demand.created_at = node.demand.created_at;
-  upper->demand.used_at = node.demand.used_at;
+  upper->use.created_at = node.use.created_at;
+  upper->use.used_at = node.use.used_at;
   if (!node.pages.empty()) {
     const int32_t shared = at / kPageTokens - node.first_page();  // The lower part's first page.
     for (int32_t p = 0; p < PagesFor(at) - node.first_page(); ++p) {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "cache/evict/demand.h"
+#include "cache/evict/node_use.h"
 #include "cache/page_table.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
@@ -45,7 +45,7 @@ struct Node {
   std::vector<std::unique_ptr<Node>> children;  // Ordered by their first token.
   std::vector<PageRef> pages;                   // Of positions [begin, end), the first from page begin / 64; or none.
   std::optional<Checkpoint> checkpoint;         // State after `end` tokens.
-  Demand demand;                                // Of requests whose match ended here.
+  NodeUse use;                                  // Of requests whose match ended here.
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
@@ -77,7 +77,7 @@ class RadixTree {
   Node& NodeAt(const Scope& scope, std::span<const TokenId> tokens, int32_t at);
 
   // Cuts the last positions of a leaf off, or the whole leaf (`end` == node.begin), with its KV and checkpoint. Parents
-  // that are left without child, checkpoint and demand keep standing: they hold KV that still is a prefix.
+  // that are left without child and checkpoint keep standing: they hold KV that still is a prefix.
   void Shorten(Node& leaf, int32_t end);
   // Removes every node of `scope`, or of all scopes.
   void Clear(const Scope* scope);

@@ -40,7 +40,7 @@ struct SequenceView {
   int32_t total = 0;     // Tokens known; computed < total.
   int32_t logits_from =
       0;              // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
-  int32_t pages = 0;      // Held.
+  int32_t pages = 0;  // Held.
   int32_t own_pages = 0;  // Of these, held by nobody else: what preempting it frees at once.
 };
 

@@ -187,7 +187,7 @@ std::vector<SourceFile> ReadTree(const fs::path& root) {
     }
     // Scripts have no ending; large files are data.
     const bool is_text = kTextEndings.count(entry->path().extension()) > 0 || !entry->path().has_extension();
-    if (!entry->is_regular_file() || !is_text || entry->file_size() > (size_t{1} << 20)) continue;
+    if (!entry->is_regular_file() || name == ".git" || !is_text || entry->file_size() > (size_t{1} << 20)) continue;
     std::ifstream file(entry->path(), std::ios::binary);
     std::ostringstream text;
     text << file.rdbuf();
