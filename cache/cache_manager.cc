@@ -72,6 +72,7 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
     impl_->report.queried_tokens += tokens;
     impl_->report.kv_match_tokens += point.match.kv_tokens;
     impl_->report.state_match_tokens += point.match.state_tokens;
+    impl_->report.recomputed_tokens += std::max(0, point.match.kv_tokens - point.match.state_tokens);
   }
   return lease;
 }

@@ -14,6 +14,7 @@ struct PlacementReport {
   int64_t queried_tokens = 0;
   int64_t kv_match_tokens = 0;
   int64_t state_match_tokens = 0;
+  int64_t recomputed_tokens = 0;  // Run again though their KV was there: kv - state match, where positive.
   std::array<int64_t, kCheckpointKinds> checkpoints_made = {};  // By CheckpointKind.
   int64_t checkpoints_skipped = 0;                              // Wanted, but memory was not to be had.
   int64_t checkpoints_evicted = 0;

@@ -175,27 +175,54 @@ bool WantsGenerationPrompt(const v1::Chat& chat) {
 
 // --- input ---
 
-StatusOr<std::vector<TokenId>> PromptOf(const v1::GenerateRequest& proto, const TranslateContext& context) {
+struct Prompt {
+  std::vector<TokenId> tokens;
+  int32_t stable_tokens =
+      0;  // Of a chat: those before the generation prompt; the next turn repeats them. 0: not known.
+};
+
+// The tokens that a chat's prompt has in common with what is rendered of its messages alone. Thinking templates write
+// the generation prompt anew in the next turn, so what follows is not worth keeping for it.
+StatusOr<Prompt> ChatPromptOf(const v1::Chat& chat, const TranslateContext& context) {
+  const bool generation_prompt = WantsGenerationPrompt(chat);
+  const StatusOr<std::vector<models::PromptPiece>> pieces = RenderChat(chat, generation_prompt, context);
+  if (!pieces.ok()) return pieces.status();
+  StatusOr<std::vector<TokenId>> tokens = models::EncodePieces(context.tokenizer, *pieces);
+  if (!tokens.ok()) return tokens.status();
+  Prompt prompt{.tokens = *std::move(tokens)};
+  if (!generation_prompt || chat.continue_final_message()) return prompt;
+  const StatusOr<std::vector<models::PromptPiece>> messages =
+      RenderChat(chat, /*add_generation_prompt=*/false, context);
+  if (!messages.ok()) return prompt;
+  const StatusOr<std::vector<TokenId>> stable = models::EncodePieces(context.tokenizer, *messages);
+  if (!stable.ok()) return prompt;
+  const auto equal = std::ranges::mismatch(prompt.tokens, *stable).in1;
+  prompt.stable_tokens = static_cast<int32_t>(equal - prompt.tokens.begin());
+  return prompt;
+}
+
+StatusOr<Prompt> AsPrompt(StatusOr<std::vector<TokenId>> tokens) {
+  if (!tokens.ok()) return tokens.status();
+  return Prompt{.tokens = *std::move(tokens)};
+}
+
+StatusOr<Prompt> PromptOf(const v1::GenerateRequest& proto, const TranslateContext& context) {
   if (proto.add_special() && proto.input_case() != v1::GenerateRequest::kText) {
     return InvalidArgument("add_special: goes with text only", "add_special");
   }
   switch (proto.input_case()) {
     case v1::GenerateRequest::kText: {
       if (Status s = CheckPromptBytes("text", proto.text().size(), context); !s.ok()) return s;
-      return context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special());
+      return AsPrompt(context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special()));
     }
     case v1::GenerateRequest::kTokens: {
       // Length first: the copy below is then bounded by the model's limit.
       if (Status s = CheckPromptLength("tokens.ids", proto.tokens().ids_size(), context); !s.ok()) return s;
       if (Status s = CheckIds("tokens.ids", proto.tokens().ids(), context); !s.ok()) return s;
-      return ToTokenIds(proto.tokens().ids());
+      return Prompt{.tokens = ToTokenIds(proto.tokens().ids())};
     }
-    case v1::GenerateRequest::kChat: {
-      const StatusOr<std::vector<models::PromptPiece>> pieces =
-          RenderChat(proto.chat(), WantsGenerationPrompt(proto.chat()), context);
-      if (!pieces.ok()) return pieces.status();
-      return models::EncodePieces(context.tokenizer, *pieces);
-    }
+    case v1::GenerateRequest::kChat:
+      return ChatPromptOf(proto.chat(), context);
     case v1::GenerateRequest::INPUT_NOT_SET:
       break;
   }
@@ -404,9 +431,9 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   engine::Request& request = out.request;
   if (Status s = FillSampling(proto.sampling(), context, request.sampling); !s.ok()) return s;
   if (Status s = FillTokenLists(proto.sampling(), context, request.sampling); !s.ok()) return s;
-  StatusOr<std::vector<TokenId>> prompt = PromptOf(proto, context);
+  StatusOr<Prompt> prompt = PromptOf(proto, context);
   if (!prompt.ok()) return prompt.status();
-  request.prompt = *std::move(prompt);
+  request.prompt = std::move(prompt->tokens);
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   if (Status s = CheckPromptLength(InputField(proto), prompt_tokens, context); !s.ok()) return s;
   if (Status s = FillStopping(proto.stopping(), static_cast<int32_t>(prompt_tokens), context, request.stopping);
@@ -417,8 +444,11 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
   request.tenant = tenant;
   request.priority = proto.scheduling().priority();
-  request.cache.bypass_read = proto.cache().bypass_read();
-  request.cache.bypass_write = proto.cache().bypass_write();
+  request.cache = {.salt = proto.cache().salt(),
+                   .bypass_read = proto.cache().bypass_read(),
+                   .bypass_write = proto.cache().bypass_write(),
+                   .hints = {proto.cache().checkpoint_hints().begin(), proto.cache().checkpoint_hints().end()},
+                   .stable_tokens = prompt->stable_tokens};
 
   out.form = {.request_id = request.request_id,
               .model = context.model_name,
