@@ -1,5 +1,5 @@
-// NodeUse: how often requests came to one place of the tree, and when. It hangs on nodes and not on checkpoints, so that
-// what a lost checkpoint served falls to the next one above it instead of being forgotten.
+// NodeUse: how often requests came to one place of the tree, and when. It hangs on nodes and not on checkpoints, so
+// that what a lost checkpoint served falls to the next one above it instead of being forgotten.
 #pragma once
 
 #include <cstdint>
