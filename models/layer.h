@@ -49,11 +49,6 @@ class Mlp {
   virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
 };
 
-// `page_offset_bytes`: of this layer inside a KV page.
-std::unique_ptr<Mixer> MakeFullAttention(const StackPlan& plan, size_t layer, int64_t page_offset_bytes,
-                                         WeightPlan& weights);
-std::unique_ptr<Mixer> MakeGatedDeltaNet(const StackPlan& plan, size_t layer, const RecurrentLayerState& state,
-                                         WeightPlan& weights);
 std::unique_ptr<Mlp> MakeSwiGlu(const StackPlan& plan, size_t layer, WeightPlan& weights);
 std::unique_ptr<Mlp> MakeExperts(const StackPlan& plan, size_t layer, WeightPlan& weights);
 

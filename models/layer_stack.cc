@@ -26,36 +26,71 @@ const std::vector<std::string>& IgnoredTensorParts() {
 
 int64_t RoundUp(const int64_t value, const int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend) {
+// Lays the layers' memory out, one after another, in pages and slots.
+ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::vector<MixerPlace>& places) {
   constexpr int64_t kStateAlignment = 64;  // Cache line, and the widest vector load.
   ModelSpec spec;
   spec.architecture = plan.architecture;
   spec.numerics_id = backend.numerics().id();
   spec.vocabulary_size = plan.vocabulary_size;
   spec.max_sequence_tokens = plan.attention.rope.max_positions;
-  const DeltaNetPlan& net = plan.delta_net;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
-    if (plan.layers[i].mixer == MixerKind::kFullAttention) {
-      ++spec.attention_layers;
-      continue;
+    MixerPlace place{.layer = i, .page_offset_bytes = spec.page_bytes, .state = {}};
+    const MixerPlan& mixer = *plan.layers[i].mixer;
+    const int64_t page_bytes = mixer.PageBytes(plan, backend);
+    spec.page_bytes += page_bytes;
+    if (page_bytes > 0) ++spec.attention_layers;
+    if (const std::optional<RecurrentLayerState> shapes = mixer.State(); shapes.has_value()) {
+      RecurrentLayerState& state = place.state = *shapes;
+      state.layer = LayerIndex(static_cast<int32_t>(i));
+      state.recurrent_offset_bytes = spec.state_bytes;
+      spec.state_bytes += RoundUp(int64_t{4} * state.heads_v * state.dim_k * state.dim_v, kStateAlignment);
+      state.conv_offset_bytes = spec.state_bytes;
+      spec.state_bytes += RoundUp(int64_t{4} * state.conv_rows * state.conv_dim, kStateAlignment);
+      spec.recurrent_states.push_back(state);
     }
-    RecurrentLayerState state{.layer = LayerIndex(static_cast<int32_t>(i)),
-                              .recurrent_offset_bytes = spec.state_bytes,
-                              .heads_v = net.shape.heads_v,
-                              .dim_k = net.shape.dim_k,
-                              .dim_v = net.shape.dim_v,
-                              .conv_rows = net.conv_kernel - 1,
-                              .conv_dim = net.conv_dim()};
-    spec.state_bytes += RoundUp(int64_t{4} * state.heads_v * state.dim_k * state.dim_v, kStateAlignment);
-    state.conv_offset_bytes = spec.state_bytes;
-    spec.state_bytes += RoundUp(int64_t{4} * state.conv_rows * state.conv_dim, kStateAlignment);
-    spec.recurrent_states.push_back(state);
+    places.push_back(place);
   }
   spec.recurrent_layers = static_cast<int32_t>(spec.recurrent_states.size());
-  const int64_t layer_page = backend.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
-  spec.page_bytes = spec.attention_layers * layer_page;
   spec.work.kv_bytes_per_position = spec.page_bytes / kernels::kPageTokens;
   return spec;
+}
+
+struct Layer {
+  VectorId mixer_norm;
+  VectorId mlp_norm;
+  std::unique_ptr<Mixer> mixer;
+  std::unique_ptr<Mlp> mlp;
+};
+
+// All of a stack that has tensors.
+struct Declared {
+  MatrixId embedding;
+  MatrixId head;
+  VectorId final_norm;
+  std::vector<Layer> layers;
+};
+
+Declared Declare(const StackPlan& plan, const std::vector<MixerPlace>& places, WeightPlan& weights) {
+  const auto norm = [&](const std::string& name) {
+    weights.Require(name, {plan.hidden});
+    return weights.AddVector({name}, plan.zero_centred_norms);
+  };
+  Declared stack;
+  stack.embedding = weights.AddMatrix(plan.tensor_prefix + "embed_tokens.weight", plan.vocabulary_size, plan.hidden);
+  stack.head =
+      plan.tied_embeddings ? stack.embedding : weights.AddMatrix("lm_head.weight", plan.vocabulary_size, plan.hidden);
+  stack.final_norm = norm(plan.tensor_prefix + "norm.weight");
+  for (size_t i = 0; i < plan.layers.size() && weights.status().ok(); ++i) {
+    Layer layer{.mixer_norm = norm(plan.LayerPrefix(i) + "input_layernorm.weight"),
+                .mlp_norm = norm(plan.LayerPrefix(i) + "post_attention_layernorm.weight"),
+                .mixer = nullptr,
+                .mlp = nullptr};
+    layer.mixer = plan.layers[i].mixer->Make(plan, places[i], weights);
+    layer.mlp = plan.layers[i].mlp == MlpKind::kSwiGlu ? MakeSwiGlu(plan, i, weights) : MakeExperts(plan, i, weights);
+    stack.layers.push_back(std::move(layer));
+  }
+  return stack;
 }
 
 // Bytes of a slot that belong to no layer's state.
@@ -83,15 +118,14 @@ class LayerStack final : public Model {
  public:
   LayerStack(const StackPlan& plan, const ModelOptions& options, kernels::Backend& backend, WeightPlan& weights)
       : backend_(backend),
-        spec_(MakeSpec(plan, backend)),
+        spec_(MakeSpec(plan, backend, places_)),
         state_gaps_(StateGaps(spec_)),
         hidden_(plan.hidden),
         norm_eps_(plan.norm_eps),
         rope_(plan.attention.rope),
         max_rows_(options.max_batch_tokens),
-        max_logits_rows_(options.max_logits_rows) {
-    Declare(plan, weights);
-  }
+        max_logits_rows_(options.max_logits_rows),
+        stack_(Declare(plan, places_, weights)) {}
 
   // Takes the weights and all memory a forward needs.
   void Bind(LoadedWeights weights) {
@@ -99,7 +133,7 @@ class LayerStack final : public Model {
     spec_.fingerprint = weights_.fingerprint();
     Scratch measure;
     measure.F32(max_rows_, hidden_);  // Embed's.
-    for (Layer& layer : layers_) {
+    for (Layer& layer : stack_.layers) {
       layer.mixer->Bind(weights_);
       layer.mlp->Bind(weights_);
       layer.mixer->Measure(measure, backend_.numerics(), max_rows_);
@@ -108,7 +142,7 @@ class LayerStack final : public Model {
       layer.mlp->AddWork(weights_, spec_.work);
     }
     const int64_t flops_before_head = spec_.work.matmul_flops;
-    AddMatrixWork(weights_, head_, spec_.work);
+    AddMatrixWork(weights_, stack_.head, spec_.work);
     spec_.work.head_flops = spec_.work.matmul_flops - flops_before_head;
     scratch_ = Scratch(measure.peak_bytes());
     const auto frequencies = static_cast<int64_t>(rope_.inverse_frequencies.size());
@@ -154,7 +188,7 @@ class LayerStack final : public Model {
               .state_bytes = spec_.state_bytes};
     Embed(x);
     backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
-    for (const Layer& layer : layers_) {
+    for (const Layer& layer : stack_.layers) {
       backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
       layer.mixer->Run(step, normed, x);
       backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
@@ -164,45 +198,14 @@ class LayerStack final : public Model {
   }
 
  private:
-  struct Layer {
-    VectorId mixer_norm;
-    VectorId mlp_norm;
-    std::unique_ptr<Mixer> mixer;
-    std::unique_ptr<Mlp> mlp;
-  };
-
   static F32View Rows(const F32View& view, const int64_t rows) { return view.Rows(0, rows); }
   static Activations Rows(Activations view, const int64_t rows) {
     view.rows = rows;
     return view;
   }
 
-  void Declare(const StackPlan& plan, WeightPlan& weights) {
-    const auto norm = [&](const std::string& name) {
-      weights.Require(name, {plan.hidden});
-      return weights.AddVector({name}, plan.zero_centred_norms);
-    };
-    embedding_ = weights.AddMatrix(plan.tensor_prefix + "embed_tokens.weight", plan.vocabulary_size, plan.hidden);
-    head_ = plan.tied_embeddings ? embedding_ : weights.AddMatrix("lm_head.weight", plan.vocabulary_size, plan.hidden);
-    final_norm_ = norm(plan.tensor_prefix + "norm.weight");
-    const int64_t layer_page = backend_.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
-    int64_t attention_layers = 0;
-    size_t recurrent_layers = 0;
-    for (size_t i = 0; i < plan.layers.size() && weights.status().ok(); ++i) {
-      Layer layer{.mixer_norm = norm(plan.LayerPrefix(i) + "input_layernorm.weight"),
-                  .mlp_norm = norm(plan.LayerPrefix(i) + "post_attention_layernorm.weight"),
-                  .mixer = nullptr,
-                  .mlp = nullptr};
-      layer.mixer = plan.layers[i].mixer == MixerKind::kFullAttention
-                        ? MakeFullAttention(plan, i, attention_layers++ * layer_page, weights)
-                        : MakeGatedDeltaNet(plan, i, spec_.recurrent_states[recurrent_layers++], weights);
-      layer.mlp = plan.layers[i].mlp == MlpKind::kSwiGlu ? MakeSwiGlu(plan, i, weights) : MakeExperts(plan, i, weights);
-      layers_.push_back(std::move(layer));
-    }
-  }
-
   void Embed(const F32View& x) {
-    const Weight& table = weights_.matrix(embedding_);
+    const Weight& table = weights_.matrix(stack_.embedding);
     backend_.Embed(table.main, ids_, x);
     if (!table.has_residual()) return;
     scratch_.Reset();
@@ -281,13 +284,14 @@ class LayerStack final : public Model {
     const F32View logits = Rows(logits_, wanted);
     if (wanted == 0) return logits;
     const Activations normed = Rows(last_normed_, wanted);
-    backend_.RmsNorm(Rows(last_, wanted), weights_.vector(final_norm_), norm_eps_, normed);
-    Multiply(backend_, normed, weights_.matrix(head_), {}, kernels::LinearMode::kStore, logits);
+    backend_.RmsNorm(Rows(last_, wanted), weights_.vector(stack_.final_norm), norm_eps_, normed);
+    Multiply(backend_, normed, weights_.matrix(stack_.head), {}, kernels::LinearMode::kStore, logits);
     return logits;
   }
 
   // Set at construction.
   kernels::Backend& backend_;
+  std::vector<MixerPlace> places_;
   ModelSpec spec_;
   const std::vector<Gap> state_gaps_;
   const int64_t hidden_;
@@ -295,10 +299,7 @@ class LayerStack final : public Model {
   const RopePlan rope_;
   const int64_t max_rows_;
   const int64_t max_logits_rows_;
-  MatrixId embedding_;
-  MatrixId head_;
-  VectorId final_norm_;
-  std::vector<Layer> layers_;
+  Declared stack_;
   // Set by Bind.
   LoadedWeights weights_;
   // Engine thread only: memory of the forward that runs.
@@ -320,6 +321,14 @@ class LayerStack final : public Model {
 };
 
 }  // namespace
+
+std::vector<RequiredTensor> ListTensors(const StackPlan& plan) {
+  WeightPlan weights;
+  std::vector<MixerPlace> places(plan.layers.size());
+  for (size_t i = 0; i < places.size(); ++i) places[i].layer = i;
+  Declare(plan, places, weights);
+  return weights.required();
+}
 
 StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std::string& config_text,
                                                 const ModelOptions& options, kernels::Backend& backend) {

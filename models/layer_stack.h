@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "models/model.h"
 #include "models/stack_plan.h"
+#include "models/weights/weight_plan.h"
 
 namespace invar::models {
 
@@ -14,5 +16,8 @@ namespace invar::models {
 // MakeModel.
 StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std::string& config_text,
                                                 const ModelOptions& options, kernels::Backend& backend);
+
+// Every tensor the stack needs, in the order of its layers.
+std::vector<RequiredTensor> ListTensors(const StackPlan& plan);
 
 }  // namespace invar::models

@@ -9,7 +9,6 @@ namespace invar::models {
 StatusOr<StackPlan> ReadQwen3Next(ConfigReader config) {
   StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
   ReadHybrid(config, plan);
-  plan.delta_net.grouped_projections = true;
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
 
   const std::vector<int32_t> dense = config.Ints("mlp_only_layers");

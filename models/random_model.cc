@@ -1,5 +1,4 @@
-// Tensor names and shapes come from the same plan that loads them: RandomTensors mirrors what the mixers and mlps
-// require.
+// Tensor names and shapes are what the layers themselves require.
 #include "models/random_model.h"
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/split_mix64.h"
-#include "models/stack_plan.h"
+#include "models/layer_stack.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/strict_json.h"
 #include "models/weights/element.h"
@@ -195,101 +194,6 @@ void FillTensor(const Tensor& tensor, const bool zero_centred, const std::span<s
   FillNormal(bytes, (output ? 0.5 : 1.0) / std::sqrt(static_cast<double>(tensor.shape.back())), random);
 }
 
-// Every tensor of a plan in a fixed order.
-class TensorList {
- public:
-  explicit TensorList(const StackPlan& plan) : plan_(plan) {
-    Add(plan.tensor_prefix + "embed_tokens.weight", {plan.vocabulary_size, plan.hidden});
-    for (size_t i = 0; i < plan.layers.size(); ++i) AddLayer(i);
-    Add(plan.tensor_prefix + "norm.weight", {plan.hidden});
-    if (!plan.tied_embeddings) Add("lm_head.weight", {plan.vocabulary_size, plan.hidden});
-  }
-  std::vector<Tensor> Take() { return std::move(tensors_); }
-
- private:
-  void Add(const std::string& name, std::vector<int64_t> shape) {
-    tensors_.push_back({.name = name, .dtype = "BF16", .shape = std::move(shape)});
-  }
-
-  void AddLayer(const size_t i) {
-    const std::string prefix = plan_.LayerPrefix(i);
-    Add(prefix + "input_layernorm.weight", {plan_.hidden});
-    Add(prefix + "post_attention_layernorm.weight", {plan_.hidden});
-    if (plan_.layers[i].mixer == MixerKind::kFullAttention) {
-      AddAttention(prefix + "self_attn.");
-    } else {
-      AddDeltaNet(prefix + "linear_attn.");
-    }
-    if (plan_.layers[i].mlp == MlpKind::kExperts) {
-      AddExperts(prefix + "mlp.");
-    } else {
-      AddSwiGlu(prefix + "mlp.", plan_.mlp.intermediate);
-      if (plan_.mlp.bias) {
-        Add(prefix + "mlp.gate_proj.bias", {plan_.mlp.intermediate});
-        Add(prefix + "mlp.up_proj.bias", {plan_.mlp.intermediate});
-        Add(prefix + "mlp.down_proj.bias", {plan_.hidden});
-      }
-    }
-  }
-
-  void AddAttention(const std::string& prefix) {
-    const AttentionPlan& attention = plan_.attention;
-    const int64_t out = int64_t{attention.heads} * attention.head_dim;
-    const int64_t q = attention.output_gate ? 2 * out : out;
-    const int64_t kv = int64_t{attention.kv_heads} * attention.head_dim;
-    Add(prefix + "q_proj.weight", {q, plan_.hidden});
-    Add(prefix + "k_proj.weight", {kv, plan_.hidden});
-    Add(prefix + "v_proj.weight", {kv, plan_.hidden});
-    Add(prefix + "o_proj.weight", {plan_.hidden, out});
-    if (attention.qkv_bias) {
-      Add(prefix + "q_proj.bias", {q});
-      Add(prefix + "k_proj.bias", {kv});
-      Add(prefix + "v_proj.bias", {kv});
-    }
-    if (attention.output_bias) Add(prefix + "o_proj.bias", {plan_.hidden});
-    if (attention.qk_norm) {
-      Add(prefix + "q_norm.weight", {attention.head_dim});
-      Add(prefix + "k_norm.weight", {attention.head_dim});
-    }
-  }
-
-  void AddDeltaNet(const std::string& prefix) {
-    const DeltaNetPlan& net = plan_.delta_net;
-    if (net.grouped_projections) {
-      Add(prefix + "in_proj_qkvz.weight", {2 * net.key_dim() + 2 * net.value_dim(), plan_.hidden});
-      Add(prefix + "in_proj_ba.weight", {2 * net.shape.heads_v, plan_.hidden});
-    } else {
-      Add(prefix + "in_proj_qkv.weight", {net.conv_dim(), plan_.hidden});
-      Add(prefix + "in_proj_z.weight", {net.value_dim(), plan_.hidden});
-      Add(prefix + "in_proj_b.weight", {net.shape.heads_v, plan_.hidden});
-      Add(prefix + "in_proj_a.weight", {net.shape.heads_v, plan_.hidden});
-    }
-    Add(prefix + "conv1d.weight", {net.conv_dim(), 1, net.conv_kernel});
-    Add(prefix + "A_log", {net.shape.heads_v});
-    Add(prefix + "dt_bias", {net.shape.heads_v});
-    Add(prefix + "norm.weight", {net.shape.dim_v});
-    Add(prefix + "out_proj.weight", {plan_.hidden, net.value_dim()});
-  }
-
-  void AddSwiGlu(const std::string& prefix, const int64_t inner) {
-    Add(prefix + "gate_proj.weight", {inner, plan_.hidden});
-    Add(prefix + "up_proj.weight", {inner, plan_.hidden});
-    Add(prefix + "down_proj.weight", {plan_.hidden, inner});
-  }
-
-  void AddExperts(const std::string& prefix) {
-    const ExpertsPlan& experts = plan_.experts;
-    Add(prefix + "gate.weight", {experts.experts, plan_.hidden});
-    Add(prefix + "shared_expert_gate.weight", {1, plan_.hidden});
-    AddSwiGlu(prefix + "shared_expert.", experts.shared_intermediate);
-    Add(prefix + "experts.gate_up_proj", {experts.experts, 2 * int64_t{experts.intermediate}, plan_.hidden});
-    Add(prefix + "experts.down_proj", {experts.experts, plan_.hidden, experts.intermediate});
-  }
-
-  const StackPlan& plan_;
-  std::vector<Tensor> tensors_;
-};
-
 // UTF-8 of the character that spells `byte`; all lie below U+0800, so two bytes at most.
 std::string AlphabetSpelling(const unsigned char byte) {
   const int32_t character = ByteToAlphabet(byte);
@@ -368,7 +272,10 @@ Status MakeRandomModel(const RandomModelOptions& options) {
   std::filesystem::create_directories(options.folder, error);
   if (error) return Unavailable(options.folder + ": " + error.message());
 
-  const std::vector<Tensor> tensors = TensorList(*plan).Take();
+  std::vector<Tensor> tensors;
+  for (const RequiredTensor& tensor : ListTensors(*plan)) {
+    tensors.push_back({.name = tensor.name, .dtype = "BF16", .shape = tensor.shape});
+  }
   StatusOr<SafetensorsWriter> writer = SafetensorsWriter::Create(options.folder + "/model.safetensors", tensors);
   if (!writer.ok()) return writer.status();
   int64_t total = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace invar::models {
 namespace {
@@ -40,6 +41,8 @@ void ReadCommon(ConfigReader& config, StackPlan& plan) {
   if (layers > kLayersMax)
     config.Fail("num_hidden_layers", fmt::format("at most {}", kLayersMax), fmt::format("{}", layers));
   plan.layers.resize(static_cast<size_t>(std::min(layers, kLayersMax)));
+  const std::shared_ptr<const MixerPlan> attention = ReadMixer("full_attention", config);
+  for (LayerPlan& layer : plan.layers) layer.mixer = attention;
   if (config.String("hidden_act", "silu") != "silu") config.Fail("hidden_act", "\"silu\"", config.Found("hidden_act"));
   config.Refuse("quantization_config", "quantized checkpoints are not supported; use the unquantized one");
 }
@@ -88,22 +91,16 @@ void ReadHybrid(ConfigReader& config, StackPlan& plan) {
   config.Expect("mamba_ssm_dtype", "float32");
   if (config.Bool("use_sliding_window", false)) config.Fail("use_sliding_window", "false", "true");
 
-  kernels::DeltaShape& shape = plan.delta_net.shape;
-  shape.heads_k = config.Int("linear_num_key_heads", 1, 16);
-  shape.heads_v = config.Int("linear_num_value_heads", 1, 32);
-  shape.dim_k = config.Int("linear_key_head_dim", 1, 128);
-  shape.dim_v = config.Int("linear_value_head_dim", 1, 128);
-  plan.delta_net.conv_kernel = config.Int("linear_conv_kernel_dim", 2, 4);
-  if (shape.heads_v % shape.heads_k != 0) {
-    config.Fail("linear_num_value_heads", fmt::format("a multiple of linear_num_key_heads {}", shape.heads_k),
-                fmt::format("{}", shape.heads_v));
-  }
   // An explicit list wins over the interval.
-  const std::vector<std::string> types = ReadLayerTypes(config, plan, {"linear_attention", "full_attention"});
+  const std::vector<std::string> types = ReadLayerTypes(config, plan, MixerNames());
   const int32_t interval = config.Int("full_attention_interval", 1, 4);
-  for (size_t i = 0; i < plan.layers.size(); ++i) {
-    const bool full = types.empty() ? (static_cast<int32_t>(i) + 1) % interval == 0 : types[i] == "full_attention";
-    plan.layers[i].mixer = full ? MixerKind::kFullAttention : MixerKind::kGatedDeltaNet;
+  std::map<std::string, std::shared_ptr<const MixerPlan>> mixers;  // Layers of a kind share it.
+  for (size_t i = 0; i < plan.layers.size() && config.status().ok(); ++i) {
+    const bool full = (static_cast<int32_t>(i) + 1) % interval == 0;
+    const std::string type = !types.empty() ? types[i] : full ? "full_attention" : "linear_attention";
+    std::shared_ptr<const MixerPlan>& mixer = mixers[type];
+    if (mixer == nullptr) mixer = ReadMixer(type, config);
+    plan.layers[i].mixer = mixer;
   }
 }
 

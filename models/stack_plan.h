@@ -3,20 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "models/config_reader.h"
+#include "models/mixer_plan.h"
 #include "models/rope.h"
 
 namespace invar::models {
 
-enum class MixerKind { kFullAttention, kGatedDeltaNet };
 enum class MlpKind { kSwiGlu, kExperts };
 
 struct LayerPlan {
-  MixerKind mixer = MixerKind::kFullAttention;
+  std::shared_ptr<const MixerPlan> mixer{};
   MlpKind mlp = MlpKind::kSwiGlu;
   int32_t window = 0;  // Of attention; 0: all positions.
 };
@@ -30,16 +30,6 @@ struct AttentionPlan {
   bool qkv_bias = false;
   bool output_bias = false;
   RopePlan rope;
-};
-
-struct DeltaNetPlan {
-  kernels::DeltaShape shape;
-  int32_t conv_kernel = 0;
-  bool grouped_projections = false;  // qwen3_next: in_proj_qkvz and in_proj_ba, rows grouped by key head.
-
-  int32_t key_dim() const { return shape.heads_k * shape.dim_k; }
-  int32_t value_dim() const { return shape.heads_v * shape.dim_v; }
-  int32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
 };
 
 struct MlpPlan {
@@ -64,7 +54,6 @@ struct StackPlan {
   bool zero_centred_norms = false;  // Norm weights are 1 + w.
   bool tied_embeddings = false;
   AttentionPlan attention{};
-  DeltaNetPlan delta_net{};
   MlpPlan mlp{};
   ExpertsPlan experts{};
   std::vector<LayerPlan> layers{};
@@ -80,7 +69,7 @@ void ReadCommon(ConfigReader& config, StackPlan& plan);
 void ReadAttention(ConfigReader& config, double partial_rotary_default, StackPlan& plan);
 // layer_types of a dense family whose window belongs to `sliding_attention` layers (qwen2, qwen3).
 void ReadOptionalWindows(ConfigReader& config, StackPlan& plan);
-// What all Gated DeltaNet hybrids share: layer types, shapes of both mixers.
+// What the hybrids share: gated full attention beside the mixers that layer_types names.
 void ReadHybrid(ConfigReader& config, StackPlan& plan);
 // num_experts and its companions.
 void ReadExperts(ConfigReader& config, StackPlan& plan);

@@ -1,6 +1,8 @@
 // Full attention: q, k, v by one fused projection, norm and rope into the pages, attention over the pages, output
 // projection into the residual stream. Gated (hybrids): q_proj's rows hold [query, gate] head by head, and the fused
 // projection keeps them so; QkvPrepare and Attention find queries and gates by their head stride.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "models/layer.h"
@@ -14,19 +16,19 @@ using kernels::F32View;
 
 class FullAttention final : public Mixer {
  public:
-  FullAttention(const StackPlan& plan, const size_t layer, const int64_t page_offset_bytes, WeightPlan& weights)
+  FullAttention(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights)
       : shape_{.heads = plan.attention.heads,
                .kv_heads = plan.attention.kv_heads,
                .head_dim = plan.attention.head_dim,
-               .window = plan.layers[layer].window,
+               .window = plan.layers[place.layer].window,
                .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan.attention.head_dim)))},
         gated_(plan.attention.output_gate),
         norm_eps_(plan.norm_eps),
-        page_offset_bytes_(page_offset_bytes),
+        page_offset_bytes_(place.page_offset_bytes),
         q_columns_(int64_t{shape_.heads} * q_head_stride()),
         kv_columns_(int64_t{shape_.kv_heads} * shape_.head_dim),
         out_columns_(int64_t{shape_.heads} * shape_.head_dim) {
-    const std::string prefix = plan.LayerPrefix(layer) + "self_attn.";
+    const std::string prefix = plan.LayerPrefix(place.layer) + "self_attn.";
     weights.Require(prefix + "q_proj.weight", {q_columns_, plan.hidden});
     weights.Require(prefix + "k_proj.weight", {kv_columns_, plan.hidden});
     weights.Require(prefix + "v_proj.weight", {kv_columns_, plan.hidden});
@@ -141,11 +143,28 @@ class FullAttention final : public Mixer {
   std::span<const float> k_norm_;
 };
 
+class FullAttentionPlan final : public MixerPlan {
+ public:
+  std::string_view kind() const override { return "full_attention"; }
+  int64_t PageBytes(const StackPlan& plan, const kernels::Backend& backend) const override {
+    return backend.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
+  }
+  std::optional<RecurrentLayerState> State() const override { return std::nullopt; }
+  std::unique_ptr<Mixer> Make(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights) const override {
+    return std::make_unique<FullAttention>(plan, place, weights);
+  }
+  std::string Describe(const StackPlan& plan) const override {
+    const AttentionPlan& attention = plan.attention;
+    return fmt::format("full attention: {} heads, {} KV heads, head dimension {}, rope {} over {} dimensions{}{}",
+                       attention.heads, attention.kv_heads, attention.head_dim, attention.rope.type,
+                       attention.rope.inverse_frequencies.size() * 2, attention.qk_norm ? ", norms of q and k" : "",
+                       attention.output_gate ? ", gated output" : "");
+  }
+};
+
 }  // namespace
 
-std::unique_ptr<Mixer> MakeFullAttention(const StackPlan& plan, const size_t layer, const int64_t page_offset_bytes,
-                                         WeightPlan& weights) {
-  return std::make_unique<FullAttention>(plan, layer, page_offset_bytes, weights);
-}
+// All its fields are those ReadAttention took: the stack's rope needs them too.
+std::shared_ptr<const MixerPlan> ReadFullAttention(ConfigReader&) { return std::make_shared<FullAttentionPlan>(); }
 
 }  // namespace invar::models

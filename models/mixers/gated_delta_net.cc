@@ -1,6 +1,8 @@
 // Gated DeltaNet: one fused projection gives, column after column, the convolution's input (q, k, v), z, b and a; then
 // causal convolution, the delta rule, gated norm and the output projection into the residual stream.
 // qwen3_next stores the same rows grouped by key head; taking them in our order at load leaves one path here.
+#include <fmt/format.h>
+
 #include "models/layer.h"
 
 namespace invar::models {
@@ -9,8 +11,17 @@ namespace {
 using kernels::Activations;
 using kernels::F32View;
 
+struct DeltaNetShape {
+  kernels::DeltaShape shape;
+  int32_t conv_kernel = 0;
+
+  int32_t key_dim() const { return shape.heads_k * shape.dim_k; }
+  int32_t value_dim() const { return shape.heads_v * shape.dim_v; }
+  int32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
+};
+
 // Rows of the fused projection in the order q heads, k heads, v heads, z heads, b, a.
-std::vector<RowRange> SeparateRanges(const DeltaNetPlan& net, const int64_t hidden, const std::string& prefix,
+std::vector<RowRange> SeparateRanges(const DeltaNetShape& net, const int64_t hidden, const std::string& prefix,
                                      WeightPlan& weights) {
   const std::vector<RowRange> ranges = {{prefix + "in_proj_qkv.weight", 0, net.conv_dim()},
                                         {prefix + "in_proj_z.weight", 0, net.value_dim()},
@@ -21,7 +32,7 @@ std::vector<RowRange> SeparateRanges(const DeltaNetPlan& net, const int64_t hidd
 }
 
 // Stored per key head: dim_k rows q, dim_k rows k, r * dim_v rows v, as many z; and r rows b, r rows a.
-std::vector<RowRange> GroupedRanges(const DeltaNetPlan& net, const int64_t hidden, const std::string& prefix,
+std::vector<RowRange> GroupedRanges(const DeltaNetShape& net, const int64_t hidden, const std::string& prefix,
                                     WeightPlan& weights) {
   const std::string qkvz = prefix + "in_proj_qkvz.weight";
   const std::string ba = prefix + "in_proj_ba.weight";
@@ -46,11 +57,12 @@ std::vector<RowRange> GroupedRanges(const DeltaNetPlan& net, const int64_t hidde
 
 class GatedDeltaNet final : public Mixer {
  public:
-  GatedDeltaNet(const StackPlan& plan, const size_t layer, const RecurrentLayerState& state, WeightPlan& weights)
-      : net_(plan.delta_net), state_(state), norm_eps_(plan.norm_eps) {
-    const std::string prefix = plan.LayerPrefix(layer) + "linear_attn.";
-    input_ = weights.AddMatrix(net_.grouped_projections ? GroupedRanges(net_, plan.hidden, prefix, weights)
-                                                        : SeparateRanges(net_, plan.hidden, prefix, weights),
+  GatedDeltaNet(const DeltaNetShape& net, const StackPlan& plan, const MixerPlace& place, WeightPlan& weights)
+      : net_(net), state_(place.state), norm_eps_(plan.norm_eps) {
+    const std::string prefix = plan.LayerPrefix(place.layer) + "linear_attn.";
+    const bool grouped = weights.Has(prefix + "in_proj_qkvz.weight") && !weights.Has(prefix + "in_proj_qkv.weight");
+    input_ = weights.AddMatrix(grouped ? GroupedRanges(net_, plan.hidden, prefix, weights)
+                                       : SeparateRanges(net_, plan.hidden, prefix, weights),
                                plan.hidden);
     weights.Require(prefix + "conv1d.weight", {net_.conv_dim(), 1, net_.conv_kernel});
     weights.Require(prefix + "A_log", {net_.shape.heads_v});
@@ -139,7 +151,7 @@ class GatedDeltaNet final : public Mixer {
   }
 
   // Set at construction.
-  const DeltaNetPlan net_;
+  const DeltaNetShape net_;
   const RecurrentLayerState state_;
   const float norm_eps_;
   MatrixId input_;
@@ -157,11 +169,48 @@ class GatedDeltaNet final : public Mixer {
   std::span<const float> norm_;
 };
 
+class GatedDeltaNetPlan final : public MixerPlan {
+ public:
+  explicit GatedDeltaNetPlan(const DeltaNetShape& net) : net_(net) {}
+
+  std::string_view kind() const override { return "linear_attention"; }
+  int64_t PageBytes(const StackPlan&, const kernels::Backend&) const override { return 0; }
+  std::optional<RecurrentLayerState> State() const override {
+    RecurrentLayerState state;
+    state.heads_v = net_.shape.heads_v;
+    state.dim_k = net_.shape.dim_k;
+    state.dim_v = net_.shape.dim_v;
+    state.conv_rows = net_.conv_kernel - 1;
+    state.conv_dim = net_.conv_dim();
+    return state;
+  }
+  std::unique_ptr<Mixer> Make(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights) const override {
+    return std::make_unique<GatedDeltaNet>(net_, plan, place, weights);
+  }
+  std::string Describe(const StackPlan&) const override {
+    return fmt::format("Gated DeltaNet: {} key heads of {}, {} value heads of {}, convolution of {}",
+                       net_.shape.heads_k, net_.shape.dim_k, net_.shape.heads_v, net_.shape.dim_v, net_.conv_kernel);
+  }
+
+ private:
+  const DeltaNetShape net_;
+};
+
 }  // namespace
 
-std::unique_ptr<Mixer> MakeGatedDeltaNet(const StackPlan& plan, const size_t layer, const RecurrentLayerState& state,
-                                         WeightPlan& weights) {
-  return std::make_unique<GatedDeltaNet>(plan, layer, state, weights);
+std::shared_ptr<const MixerPlan> ReadGatedDeltaNet(ConfigReader& config) {
+  DeltaNetShape net;
+  kernels::DeltaShape& shape = net.shape;
+  shape.heads_k = config.Int("linear_num_key_heads", 1, 16);
+  shape.heads_v = config.Int("linear_num_value_heads", 1, 32);
+  shape.dim_k = config.Int("linear_key_head_dim", 1, 128);
+  shape.dim_v = config.Int("linear_value_head_dim", 1, 128);
+  net.conv_kernel = config.Int("linear_conv_kernel_dim", 2, 4);
+  if (shape.heads_v % shape.heads_k != 0) {
+    config.Fail("linear_num_value_heads", fmt::format("a multiple of linear_num_key_heads {}", shape.heads_k),
+                fmt::format("{}", shape.heads_v));
+  }
+  return std::make_shared<GatedDeltaNetPlan>(net);
 }
 
 }  // namespace invar::models

@@ -6,6 +6,11 @@
 namespace invar::models {
 
 void WeightPlan::Require(const std::string& tensor, const std::vector<int64_t>& shape) {
+  const auto accept = [&] {
+    required_.push_back({tensor, shape});
+    required_names_.insert(tensor);
+  };
+  if (checkpoint_ == nullptr) return accept();
   const TensorInfo* info = checkpoint_->Find(tensor);
   if (info == nullptr) {
     return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted shape {}, found no such tensor",
@@ -19,7 +24,7 @@ void WeightPlan::Require(const std::string& tensor, const std::vector<int64_t>& 
     return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted dtype BF16, F16 or F32, found {}",
                                      checkpoint_->FileOf(tensor), tensor, info->dtype_name)));
   }
-  required_.insert(tensor);
+  accept();
 }
 
 MatrixId WeightPlan::AddMatrix(std::vector<RowRange> ranges, const int64_t cols, const Residual residual) {
@@ -27,8 +32,9 @@ MatrixId WeightPlan::AddMatrix(std::vector<RowRange> ranges, const int64_t cols,
   bool first = true;
   for (const RowRange& range : ranges) {
     matrix.rows += range.count;
-    if (!required_.contains(range.tensor)) continue;  // Has failed already.
-    const kernels::DType dtype = *checkpoint_->Find(range.tensor)->dtype;
+    const TensorInfo* info = Find(range.tensor);
+    if (info == nullptr) continue;
+    const kernels::DType dtype = *info->dtype;
     if (first) matrix.source = dtype;
     if (matrix.source != dtype) matrix.source = kernels::DType::kF32;
     first = false;
@@ -47,9 +53,10 @@ MatrixId WeightPlan::AddMatrix(const std::string& tensor, const int64_t rows, co
 VectorId WeightPlan::AddVector(std::vector<std::string> tensors, const bool add_one) {
   PlannedVector vector{.add_one = add_one};
   for (const std::string& tensor : tensors) {
-    if (!required_.contains(tensor)) continue;
+    const TensorInfo* info = Find(tensor);
+    if (info == nullptr) continue;
     int64_t size = 1;
-    for (const int64_t dim : checkpoint_->Find(tensor)->shape) size *= dim;
+    for (const int64_t dim : info->shape) size *= dim;
     vector.size += size;
   }
   vector.tensors = std::move(tensors);
@@ -60,7 +67,7 @@ VectorId WeightPlan::AddVector(std::vector<std::string> tensors, const bool add_
 Status WeightPlan::CheckAllUsed(const std::string& owned_prefix, const std::vector<std::string>& ignored_parts,
                                 std::vector<std::string>& unused) const {
   for (const auto& [name, file] : checkpoint_->names()) {
-    if (required_.contains(name)) continue;
+    if (required_names_.contains(name)) continue;
     bool ignored = false;
     for (const std::string& part : ignored_parts) ignored = ignored || name.find(part) != std::string::npos;
     if (!ignored && name.starts_with(owned_prefix)) {

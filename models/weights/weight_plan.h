@@ -44,14 +44,21 @@ struct PlannedVector {
   bool add_one = false;  // Zero-centred norms: 1 + w, in f32.
 };
 
+struct RequiredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
 class WeightPlan {
  public:
+  // Only lists what is required: to make a checkpoint up. Has every tensor it is asked for; nothing can be loaded.
+  WeightPlan() = default;
   // Requires: `checkpoint` outlives the plan.
   explicit WeightPlan(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {}
 
   // The tensor must be there in this shape, as f32, bf16 or f16.
   void Require(const std::string& tensor, const std::vector<int64_t>& shape);
-  bool Has(const std::string& tensor) const { return checkpoint_->Find(tensor) != nullptr; }
+  bool Has(const std::string& tensor) const { return checkpoint_ == nullptr || checkpoint_->Find(tensor) != nullptr; }
 
   // Ranges of tensors named to Require before.
   MatrixId AddMatrix(std::vector<RowRange> ranges, int64_t cols, Residual residual = Residual::kKeep);
@@ -66,6 +73,8 @@ class WeightPlan {
   Status CheckAllUsed(const std::string& owned_prefix, const std::vector<std::string>& ignored_parts,
                       std::vector<std::string>& unused) const;
 
+  // In order of declaration.
+  const std::vector<RequiredTensor>& required() const { return required_; }
   const std::vector<PlannedMatrix>& matrices() const { return matrices_; }
   const std::vector<PlannedVector>& vectors() const { return vectors_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
@@ -75,8 +84,14 @@ class WeightPlan {
     if (status_.ok()) status_ = std::move(status);
   }
 
-  const Checkpoint* checkpoint_;
-  std::set<std::string> required_;
+  // Null where shapes alone decide, for a tensor that failed too.
+  const TensorInfo* Find(const std::string& tensor) const {
+    return required_names_.contains(tensor) && checkpoint_ != nullptr ? checkpoint_->Find(tensor) : nullptr;
+  }
+
+  const Checkpoint* checkpoint_ = nullptr;
+  std::vector<RequiredTensor> required_;
+  std::set<std::string> required_names_;
   std::vector<PlannedMatrix> matrices_;
   std::vector<PlannedVector> vectors_;
   Status status_;

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "models/model.h"
 #include "models/stack_plan.h"
@@ -42,16 +44,18 @@ StatusOr<Weights> ReadWeights(const std::string& folder) {
 nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& weights,
                                 const models::GenerationDefaults& defaults) {
   int64_t full = 0;
+  int64_t recurrent = 0;
   int64_t experts = 0;
+  int64_t state_bytes = 0;
   for (const models::LayerPlan& layer : plan.layers) {
-    full += layer.mixer == models::MixerKind::kFullAttention ? 1 : 0;
+    full += layer.mixer->kind() == "full_attention" ? 1 : 0;
     experts += layer.mlp == models::MlpKind::kExperts ? 1 : 0;
+    if (const std::optional<models::RecurrentLayerState> state = layer.mixer->State(); state.has_value()) {
+      ++recurrent;
+      state_bytes +=
+          4 * (int64_t{state->heads_v} * state->dim_k * state->dim_v + int64_t{state->conv_rows} * state->conv_dim);
+    }
   }
-  const models::DeltaNetPlan& net = plan.delta_net;
-  const int64_t recurrent = static_cast<int64_t>(plan.layers.size()) - full;
-  const int64_t state_bytes =
-      recurrent * 4 *
-      (int64_t{net.shape.heads_v} * net.shape.dim_k * net.shape.dim_v + int64_t{net.conv_kernel - 1} * net.conv_dim());
   const int64_t kv_bytes = full * 2 * plan.attention.kv_heads * plan.attention.head_dim * 2;
   nlohmann::ordered_json json = {{"architecture", plan.architecture},
                                  {"parameters", weights.parameters},
@@ -71,7 +75,7 @@ nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& we
                                  {"rope", plan.attention.rope.type},
                                  {"rotary_dims", plan.attention.rope.inverse_frequencies.size() * 2},
                                  {"max_tokens", plan.attention.rope.max_positions},
-                                 {"state_bytes_per_sequence", recurrent > 0 ? state_bytes : 0},
+                                 {"state_bytes_per_sequence", state_bytes},
                                  {"kv_bytes_per_token_bf16", kv_bytes}};
   std::vector<int32_t> eos;
   for (const TokenId id : defaults.eos) eos.push_back(id.value());
@@ -84,18 +88,13 @@ void PrintWords(const std::string& folder, const models::StackPlan& plan, const 
   fmt::print("{}: {} with {:.1f} million parameters in {} file(s), {:.1f} MB\n", folder, plan.architecture,
              static_cast<double>(number("parameters")) / 1e6, number("weight_files"),
              static_cast<double>(number("weight_bytes")) / 1e6);
-  fmt::print("layers: {} ({} full attention, {} Gated DeltaNet; {} with experts)\n", number("layers"),
+  fmt::print("layers: {} ({} full attention, {} recurrent; {} with experts)\n", number("layers"),
              number("full_attention_layers"), number("recurrent_layers"), number("expert_layers"));
   fmt::print("hidden {}, vocabulary {}{}, up to {} tokens\n", plan.hidden, plan.vocabulary_size,
              plan.tied_embeddings ? " (head tied to the embedding)" : "", number("max_tokens"));
-  fmt::print("attention: {} heads, {} KV heads, head dimension {}, rope {} over {} dimensions{}{}\n",
-             plan.attention.heads, plan.attention.kv_heads, plan.attention.head_dim, plan.attention.rope.type,
-             number("rotary_dims"), plan.attention.qk_norm ? ", norms of q and k" : "",
-             plan.attention.output_gate ? ", gated output" : "");
-  if (number("recurrent_layers") > 0) {
-    const kernels::DeltaShape& shape = plan.delta_net.shape;
-    fmt::print("Gated DeltaNet: {} key heads of {}, {} value heads of {}, convolution of {}\n", shape.heads_k,
-               shape.dim_k, shape.heads_v, shape.dim_v, plan.delta_net.conv_kernel);
+  std::set<std::string_view> described;
+  for (const models::LayerPlan& layer : plan.layers) {
+    if (described.insert(layer.mixer->kind()).second) fmt::print("{}\n", layer.mixer->Describe(plan));
   }
   if (number("expert_layers") > 0) {
     fmt::print("experts: {} of {}, each {} wide, shared expert {} wide\n", plan.experts.top_k, plan.experts.experts,
