@@ -17,7 +17,7 @@ namespace invar::engine {
 
 // All numbers resolved: request over model default. Engine::Submit checks them (engine/validate.h has the ranges).
 struct SamplingParams {
-  float temperature = 1.0F;         // 0: greedy.
+  float temperature = 1.0F;         // 0, or below kernels::kGreedyBelow: greedy.
   float top_p = 1.0F;               // (0, 1]
   int32_t top_k = 0;                // 0: off.
   float min_p = 0.0F;               // [0, 1]

@@ -142,7 +142,7 @@ int32_t ArgMax(std::span<const float> logits) {
 
 int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings, const NoiseKey& key) {
   const int32_t top = ArgMax(logits);
-  const bool greedy = !(settings.temperature >= std::numeric_limits<float>::min());
+  const bool greedy = !(settings.temperature >= kGreedyBelow);
   if (top < 0 || greedy || logits[top] == std::numeric_limits<float>::infinity()) return top;
   const FlushDenormals flush;
   const double largest = logits[top];

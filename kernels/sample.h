@@ -14,8 +14,12 @@ namespace invar::kernels {
 
 using invar::NoiseKey;
 
+// Below this temperature the largest logit is chosen, as at 0. One step of a float near 16 is 2e-6, at this temperature
+// already 0.2 in the exponent: what is left to draw from is rounding.
+inline constexpr float kGreedyBelow = 1e-5F;
+
 struct SampleSettings {
-  float temperature = 1.0F;  // 0, or below the smallest normal float: the largest logit.
+  float temperature = 1.0F;  // Below kGreedyBelow: the largest logit.
   int32_t top_k = 0;         // Keep the k largest; <= 0: all.
   float top_p = 1.0F;        // Keep the fewest, largest first, whose probabilities sum to at least this; >= 1: all.
   float min_p = 0.0F;        // Keep those at least this share as probable as the most probable; <= 0: all.

@@ -13,9 +13,6 @@ namespace invar::engine {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// Below it a logit difference of one float step already decides: greedy is the limit, without dividing by almost
-// nothing.
-constexpr float kGreedyBelow = 1e-5F;
 
 void KeepOnlyAllowed(const std::vector<TokenId>& allowed, const std::span<float> logits) {
   if (allowed.empty()) return;
@@ -37,8 +34,7 @@ std::optional<TokenId> SampleToken(const SampleInput& input, std::vector<float>&
   if (input.output_tokens < input.stopping.min_tokens) {
     for (const TokenId token : input.stopping.stop_token_ids) scratch[token.value()] = kMasked;
   }
-  const float temperature = input.sampling.temperature;
-  const kernels::SampleSettings settings{.temperature = temperature < kGreedyBelow ? 0.0F : temperature,
+  const kernels::SampleSettings settings{.temperature = input.sampling.temperature,
                                          .top_k = input.sampling.top_k,
                                          .top_p = input.sampling.top_p,
                                          .min_p = input.sampling.min_p};

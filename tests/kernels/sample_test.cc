@@ -96,8 +96,8 @@ TEST(SampleRow, IsWellDefinedAtTheEnds) {
   const std::vector<float> logits = {-3.0F, 5.0F, 5.0F, -kInfinity, std::nanf("")};
   EXPECT_EQ(SampleRow(logits, {.temperature = 0.0F}, {}), 1);
   EXPECT_EQ(SampleRow(logits, {.temperature = 1e-38F}, {}), 1);
-  EXPECT_EQ(SampleRow(logits, {.temperature = 2e-38F, .top_k = 1}, {}), 1);
-  EXPECT_EQ(SampleRow(logits, {.temperature = 2e-38F, .top_p = 0.1F}, {}), 1);
+  EXPECT_EQ(SampleRow(logits, {.temperature = kGreedyBelow, .top_k = 1}, {}), 1);
+  EXPECT_EQ(SampleRow(logits, {.temperature = kGreedyBelow, .top_p = 0.1F}, {}), 1);
   std::vector<int> counts(5);
   for (uint32_t i = 0; i < 3000; ++i) ++counts[SampleRow(logits, {.temperature = 3e38F}, {i, 0, 0})];
   for (const int id : {0, 1, 2}) EXPECT_NEAR(counts[id], 1000, 130);
@@ -139,6 +139,19 @@ TEST(Philox, MatchesThePublishedVectors) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
             (PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+// Two logits a rounding apart: just below the threshold the larger always wins, at it both are drawn.
+TEST(SampleRow, IsGreedyJustBelowTheThresholdAndDrawsAtIt) {
+  const std::vector<float> logits = {0.0F, 1e-6F};
+  const float below = std::nextafter(kGreedyBelow, 0.0F);
+  int draws[2] = {};
+  for (uint32_t i = 0; i < 1000; ++i) {
+    ASSERT_EQ(SampleRow(logits, {.temperature = below}, {i, 0, 0}), 1);
+    ++draws[SampleRow(logits, {.temperature = kGreedyBelow}, {i, 0, 0})];
+  }
+  EXPECT_GT(draws[0], 400);  // 1 / (1 + e^0.1) is 0.475; 400 is five deviations below.
+  EXPECT_GT(draws[1], 400);
 }
 
 }  // namespace
