@@ -128,6 +128,13 @@ struct ExpertsArgs {
   F32View out;                            // [T, hidden]
 };
 
+// A number of a shape that a backend does not compute with.
+struct ShapeLimit {
+  std::string_view field;  // As the shape calls it.
+  std::string wanted;      // "at most 1024"
+  int64_t found = 0;
+};
+
 enum class LinearMode { kStore, kAdd };  // out = x W^T (+ bias), or out += it.
 
 class Backend {
@@ -139,6 +146,10 @@ class Backend {
   // Instruction set in use: "avx512bf16", "avx2", "scalar"; empty where it has no meaning.
   virtual std::string_view isa() const = 0;
   virtual WorkerPool& pool() const = 0;
+
+  // --- Shapes, at load: what an operation would stop at. Empty: this backend takes it. ---
+  virtual std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const = 0;
+  virtual std::optional<ShapeLimit> ConvLimit(int32_t kernel) const = 0;
 
   // --- Weights, at load ---
   // Type a matrix of `source` type is stored in: bf16 stays; f16 and f32 become bf16, or f32 where activations are f32.

@@ -330,10 +330,26 @@ std::vector<RequiredTensor> ListTensors(const StackPlan& plan) {
   return weights.required();
 }
 
+namespace {
+
+Status CheckBackendTakes(const StackPlan& plan, const std::string& folder, const kernels::Backend& backend) {
+  for (const LayerPlan& layer : plan.layers) {
+    const std::optional<kernels::ShapeLimit> limit = layer.mixer->Limit(plan, backend);
+    if (!limit.has_value()) continue;
+    return InvalidArgument(fmt::format("{}/config.json: {}{}: wanted {} on the {} backend, found {}", folder,
+                                       plan.config_section, limit->field, limit->wanted, backend.name(), limit->found),
+                           std::string(limit->field));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std::string& config_text,
                                                 const ModelOptions& options, kernels::Backend& backend) {
   Check(options.max_batch_tokens > 0 && options.max_logits_rows > 0, "limits of a forward are positive",
         options.max_batch_tokens, options.max_logits_rows);
+  if (Status s = CheckBackendTakes(plan, options.folder, backend); !s.ok()) return s;
   StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.folder);
   if (!checkpoint.ok()) return checkpoint.status();
   WeightPlan weights(*checkpoint);

@@ -35,6 +35,8 @@ class MixerPlan {
   virtual int64_t PageBytes(const StackPlan& plan, const kernels::Backend& backend) const = 0;
   // Shapes of the recurrent state, places unset; empty: the kind keeps none.
   virtual std::optional<RecurrentLayerState> State() const = 0;
+  // What `backend` cannot compute, under its name in config.json.
+  virtual std::optional<kernels::ShapeLimit> Limit(const StackPlan& plan, const kernels::Backend& backend) const = 0;
   // Declares the layer's tensors.
   virtual std::unique_ptr<Mixer> Make(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights) const = 0;
   // One line of shapes for people.

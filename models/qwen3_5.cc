@@ -14,6 +14,7 @@ ConfigReader TextSection(ConfigReader& top, const std::string& text_type, StackP
     return top;
   }
   plan.tensor_prefix = "model.language_model.";
+  plan.config_section = "text_config.";
   std::optional<ConfigReader> section = top.Section("text_config");
   if (!section.has_value()) {
     top.Fail("text_config", "an object", top.Found("text_config"));

@@ -46,8 +46,9 @@ struct ExpertsPlan {
 };
 
 struct StackPlan {
-  std::string architecture;   // model_type as config.json says it at the top.
-  std::string tensor_prefix;  // "model." or "model.language_model."
+  std::string architecture;         // model_type as config.json says it at the top.
+  std::string config_section = {};  // "text_config." where config.json keeps the text model in a section.
+  std::string tensor_prefix;        // "model." or "model.language_model."
   int32_t vocabulary_size = 0;
   int32_t hidden = 0;
   float norm_eps = 0.0F;

@@ -31,8 +31,6 @@ static inline void NormAndRotate(const float* x, const QkvRow& p, const float* w
   }
 }
 
-static constexpr int64_t kMaxHeadDim = 1024;
-
 static void QkvOneRow(const QkvRow& p) {
   alignas(64) float y[kMaxHeadDim];
   alignas(64) uint16_t rounded[kMaxHeadDim];

@@ -1,6 +1,8 @@
 // Binds the chosen instruction set's table to the Backend face: checks shapes, splits rows over the pool.
 #include "kernels/cpu/cpu_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/cpu/attention.h"
@@ -15,8 +17,6 @@
 namespace invar::kernels::cpu {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 1024;
-
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const KernelTable& table, const DType activations, WorkerPool& pool) : table_(table), pool_(pool) {
@@ -27,6 +27,15 @@ class CpuBackend final : public Backend {
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return table_.name; }
   WorkerPool& pool() const override { return pool_; }
+
+  std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
+    if (shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim) return std::nullopt;
+    return ShapeLimit{"head_dim", fmt::format("an even number, at most {}", kMaxHeadDim), shape.head_dim};
+  }
+  std::optional<ShapeLimit> ConvLimit(const int32_t kernel) const override {
+    if (kernel >= 1 && kernel <= kMaxConvKernel) return std::nullopt;
+    return ShapeLimit{"kernel", fmt::format("1 to {}", kMaxConvKernel), kernel};
+  }
 
   DType PackedDType(const DType source) const override {
     return source != DType::kBf16 && numerics_.activations == DType::kF32 ? DType::kF32 : DType::kBf16;
@@ -136,7 +145,7 @@ class CpuBackend final : public Backend {
   }
 
   void CausalConv(const ConvArgs& args) override {
-    Check(args.kernel >= 1 && args.kernel <= kMaxConvKernel, "CausalConv: kernel width", args.kernel);
+    Check(!ConvLimit(args.kernel), "CausalConv: a kernel this backend takes", args.kernel);
     RunCausalConv(table_, pool_, args);
   }
 
@@ -183,9 +192,8 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  static void CheckAttention(const AttentionShape& shape) {
-    Check(shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim, "attention: head_dim is even and at most 1024",
-          shape.head_dim);
+  void CheckAttention(const AttentionShape& shape) const {
+    Check(!LimitOf(shape), "attention: a shape this backend takes", shape.head_dim);
     Check(shape.heads % shape.kv_heads == 0, "attention: heads share KV heads evenly", shape.heads, shape.kv_heads);
   }
 

@@ -163,7 +163,8 @@ const KernelTable& Avx512Bf16Table();
 // The scalar build's fma without the instruction, 16 lanes: tests compare it with the instruction.
 void ExactFma16(const float* a, const float* b, const float* c, float* out);
 
-// Largest kernel width of CausalConv.
+// Largest kernel width of CausalConv, and head of attention: what their buffers on the stack hold.
 inline constexpr int kMaxConvKernel = 8;
+inline constexpr int kMaxHeadDim = 1024;
 
 }  // namespace invar::kernels::cpu

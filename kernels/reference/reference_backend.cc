@@ -20,6 +20,9 @@ class ReferenceBackend final : public Backend {
   std::string_view isa() const override { return {}; }
   WorkerPool& pool() const override { return pool_; }
 
+  std::optional<ShapeLimit> LimitOf(const AttentionShape&) const override { return std::nullopt; }
+  std::optional<ShapeLimit> ConvLimit(int32_t) const override { return std::nullopt; }
+
   DType PackedDType(const DType source) const override { return source == DType::kBf16 ? DType::kBf16 : DType::kF32; }
   int64_t PackedBytes(const int64_t rows, const int64_t cols, const DType packed) const override {
     return rows * cols * BytesOf(packed);

@@ -150,6 +150,10 @@ class FullAttentionPlan final : public MixerPlan {
     return backend.KvPageBytes(plan.attention.kv_heads, plan.attention.head_dim);
   }
   std::optional<RecurrentLayerState> State() const override { return std::nullopt; }
+  std::optional<kernels::ShapeLimit> Limit(const StackPlan& plan, const kernels::Backend& backend) const override {
+    return backend.LimitOf(
+        {.heads = plan.attention.heads, .kv_heads = plan.attention.kv_heads, .head_dim = plan.attention.head_dim});
+  }
   std::unique_ptr<Mixer> Make(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights) const override {
     return std::make_unique<FullAttention>(plan, place, weights);
   }

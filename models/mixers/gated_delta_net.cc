@@ -184,6 +184,11 @@ class GatedDeltaNetPlan final : public MixerPlan {
     state.conv_dim = net_.conv_dim();
     return state;
   }
+  std::optional<kernels::ShapeLimit> Limit(const StackPlan&, const kernels::Backend& backend) const override {
+    std::optional<kernels::ShapeLimit> limit = backend.ConvLimit(net_.conv_kernel);
+    if (limit.has_value()) limit->field = "linear_conv_kernel_dim";
+    return limit;
+  }
   std::unique_ptr<Mixer> Make(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights) const override {
     return std::make_unique<GatedDeltaNet>(net_, plan, place, weights);
   }

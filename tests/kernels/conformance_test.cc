@@ -163,10 +163,11 @@ std::vector<float> RunAttentionCase(const Rig& rig, const AttentionCase& c, std:
 
 TEST_P(Conformance, QkvPrepareAndAttention) {
   const std::vector<AttentionCase> cases = {
-      {4, 2, 32, 8, 0, 1, 1, true, true},         {4, 2, 32, 8, 0, 200, 200, true, true},
-      {8, 2, 64, 64, 0, 1100, 3, false, false},   {2, 2, 18, 18, 0, 130, 130, false, false},
-      {6, 1, 128, 32, 0, 70, 65, true, true},     {4, 4, 16, 16, 40, 300, 300, false, false},
-      {4, 2, 64, 0, 1000, 2300, 60, false, false}};
+      {4, 2, 32, 8, 0, 1, 1, true, true},          {4, 2, 32, 8, 0, 200, 200, true, true},
+      {8, 2, 64, 64, 0, 1100, 3, false, false},    {2, 2, 18, 18, 0, 130, 130, false, false},
+      {6, 1, 128, 32, 0, 70, 65, true, true},      {4, 4, 16, 16, 40, 300, 300, false, false},
+      {4, 2, 64, 0, 1000, 2300, 60, false, false}, {100, 1, 16, 16, 0, 70, 5, false, false},
+      {2, 1, 1024, 64, 0, 66, 3, true, true}};
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     std::vector<float> q_got, q_want;

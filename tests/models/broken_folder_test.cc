@@ -315,6 +315,38 @@ TEST_P(BrokenFolder, IsRefusedWithinASecondNamingWhatIsWrong) {
   EXPECT_LT(seconds, 1.0);
 }
 
+// Shapes a backend does not compute with are found before any tensor is looked at, and are no crash later.
+TEST(UnsupportedShape, IsRefusedByTheBackendThatLacksItNamingTheKey) {
+  struct Case {
+    std::string golden;
+    json patch;
+    std::string key, wanted, found;
+  };
+  const std::vector<Case> cases = {
+      {"llama", {{"head_dim", 1026}}, "config.json: head_dim", "at most 1024 on the cpu backend", "found 1026"},
+      {"qwen3_5",
+       {{"linear_conv_kernel_dim", 9}},
+       "config.json: linear_conv_kernel_dim",
+       "1 to 8 on the cpu backend",
+       "found 9"},
+      {"qwen3_5-vl",
+       {{"text_config", {{"linear_conv_kernel_dim", 9}}}},
+       "config.json: text_config.linear_conv_kernel_dim",
+       "1 to 8",
+       "found 9"}};
+  for (const Case& c : cases) {
+    Folder folder(c.golden);
+    folder.PatchConfig(c.patch);
+    const Status refused = testing::LoadTinyModel(folder.path().string(), {.backend = "cpu", .isa = {}}).status();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+    for (const std::string& part : {folder.path().string(), c.key, c.wanted, c.found}) {
+      EXPECT_THAT(refused.message(), HasSubstr(part));
+    }
+    // The reference has no such limit: there the tensors' shapes are what is wrong.
+    EXPECT_EQ(testing::LoadTinyModel(folder.path().string(), {}).status().code(), StatusCode::kDataLoss);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, BrokenFolder, ::testing::ValuesIn(AllBroken()),
                          [](const auto& info) { return info.param.name; });
 
