@@ -18,6 +18,7 @@
 #include "kernels/cpu/probe.h"
 #include "kernels/sample.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 
 namespace invar::tools {
 namespace {
@@ -306,7 +307,7 @@ int RunBenchKernels(int argc, char** argv) {
   app.add_option("--threads", args.threads, "compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--rounds", args.rounds, "rounds; the best of all counts")->check(CLI::Range(1, 1000));
   app.add_flag("--json", args.json, "print JSON");
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   WorkerPool pool(args.threads);
   StatusOr<std::unique_ptr<Backend>> backend = MakeBackend({args.backend, args.isa, DType::kBf16}, pool);
   if (!backend.ok()) {

@@ -22,6 +22,7 @@
 #include "models/random_model.h"
 #include "tools/invar/command.h"
 #include "tools/invar/local_model.h"
+#include "tools/invar/parse.h"
 #include "tools/invar/progress_bar.h"
 
 namespace invar::tools {
@@ -261,30 +262,17 @@ int RunBenchModel(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--threads", options.local.threads, "compute threads; all there are if not given")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--activations", options.local.activations)
-      ->check(CLI::IsMember({"bf16", "fp32"}))
-      ->capture_default_str();
-  app.add_option("--isa", options.local.isa)->check(CLI::IsMember({"avx512bf16", "avx2", "scalar"}));
-  app.add_option("--backend", options.local.backend)->capture_default_str();
+  AddLocalModelOptions(app, options.local);
   app.add_option("--seconds", options.seconds, "measured time of one decode case")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--json", options.as_json, "one JSON object");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   if (options.shape.empty() == options.local.folder.empty()) {
     std::fputs("invar bench model: wanted --shape NAME or --model DIR\n", stderr);
     return kExitUsage;
   }
-  const Status status = Run(options);
-  if (status.ok()) return kExitOk;
-  std::fprintf(stderr, "invar bench model: %s\n", status.message().c_str());
-  return kExitFailure;
+  return ExitOf("bench model", Run(options));
 }
 
 }  // namespace invar::tools

@@ -8,6 +8,7 @@
 #include "bench/serve/workload.h"
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 #include "tools/invar/progress_bar.h"
 
 namespace invar::tools {
@@ -67,11 +68,7 @@ int RunBenchServe(const int argc, char** argv) {
   app.add_option("--workload", options.workload_path, "YAML file, see bench/workloads")->required();
   app.add_option("--requests", options.requests, "This many instead of the file's")->check(CLI::Range(1, 10'000'000));
   app.add_flag("--json", options.json, "One JSON object instead of text");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   return Run(options);
 }
 

@@ -5,22 +5,19 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
-#include <optional>
 #include <string>
 
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 
 namespace invar::tools {
 namespace {
 
 struct Options {
   ClientOptions client;
+  AnswerOptions answer;
   std::string system;
-  std::optional<int32_t> max_tokens;
-  std::optional<float> temperature;
-  std::optional<int64_t> seed;
-  std::string template_options;
 };
 
 void AddMessage(v1::Chat& chat, const std::string& role, const std::string& content) {
@@ -35,7 +32,6 @@ class Conversation {
 
   void Clear() {
     chat_.Clear();
-    chat_.set_template_options_json(options_.template_options);
     if (!options_.system.empty()) AddMessage(chat_, "system", options_.system);
   }
 
@@ -44,14 +40,12 @@ class Conversation {
     v1::GenerateRequest request;
     *request.mutable_chat() = chat_;
     AddMessage(*request.mutable_chat(), "user", text);
-    if (options_.max_tokens) request.mutable_stopping()->set_max_tokens(*options_.max_tokens);
-    if (options_.temperature) request.mutable_sampling()->set_temperature(*options_.temperature);
-    if (options_.seed) request.mutable_sampling()->set_seed(*options_.seed);
+    FillAnswer(options_.answer, request);
     request.set_stream(true);
     std::string answer;
     const grpc::Status status = Stream(stub, options_.client, request, [&](const v1::GenerateResponse& response) {
-      answer += response.delta().text();
-      std::fputs(response.delta().text().c_str(), stdout);
+      answer += TextOf(response);
+      std::fputs(TextOf(response).c_str(), stdout);
       return std::fflush(stdout) == 0;
     });
     std::fputc('\n', stdout);
@@ -100,16 +94,9 @@ int RunChat(const int argc, char** argv) {
   CLI::App app("Chats with a daemon in the terminal", "invar chat");
   Options options;
   AddClientOptions(app, options.client);
+  AddAnswerOptions(app, options.answer);
   app.add_option("--system", options.system, "System message");
-  app.add_option("--max-tokens", options.max_tokens, "Most tokens of one answer");
-  app.add_option("--temperature", options.temperature, "0: greedy; absent: the model's default");
-  app.add_option("--seed", options.seed, "Absent: drawn");
-  app.add_option("--template-options", options.template_options, "JSON object of extra template variables");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   return Run(options);
 }
 

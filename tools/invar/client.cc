@@ -37,6 +37,26 @@ void AddClientOptions(CLI::App& app, ClientOptions& options) {
   app.add_option("--tls-name", options.tls_name, "Name the server's certificate must carry, where it is not HOST");
 }
 
+void AddAnswerOptions(CLI::App& app, AnswerOptions& o) {
+  app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate; absent: up to the model's length");
+  app.add_option("--temperature", o.temperature, "0: greedy; absent: the model's default");
+  app.add_option("--seed", o.seed, "Absent: drawn, and returned");
+  app.add_option("--template-options", o.template_options, "JSON object of extra template variables");
+}
+
+void FillAnswer(const AnswerOptions& o, v1::GenerateRequest& request) {
+  if (o.max_tokens) request.mutable_stopping()->set_max_tokens(*o.max_tokens);
+  if (o.temperature) request.mutable_sampling()->set_temperature(*o.temperature);
+  if (o.seed) request.mutable_sampling()->set_seed(*o.seed);
+  if (request.has_chat() && !o.template_options.empty()) {
+    request.mutable_chat()->set_template_options_json(o.template_options);
+  }
+}
+
+const std::string& TextOf(const v1::GenerateResponse& response) {
+  return response.has_delta() ? response.delta().text() : response.finished().text();
+}
+
 std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "invar/v1/generation.grpc.pb.h"
@@ -22,6 +23,19 @@ struct ClientOptions {
 };
 // --server, --token (or the environment's INVAR_TOKEN), --tls-ca and so on.
 void AddClientOptions(CLI::App& app, ClientOptions& options);
+
+// What generate and chat can ask of one answer; absent: the model's defaults.
+struct AnswerOptions {
+  std::optional<int32_t> max_tokens;
+  std::optional<float> temperature;
+  std::optional<int64_t> seed;
+  std::string template_options;
+};
+void AddAnswerOptions(CLI::App& app, AnswerOptions& options);
+// Template options go to the request's chat, where it has one.
+void FillAnswer(const AnswerOptions& options, v1::GenerateRequest& request);
+// The text a message brings, if any.
+const std::string& TextOf(const v1::GenerateResponse& response);
 
 // A stub; null where a TLS file cannot be read, with the reason on stderr.
 std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& options);

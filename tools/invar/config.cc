@@ -6,6 +6,7 @@
 #include "config/load.h"
 #include "server/metrics.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 
 namespace invar::tools {
 
@@ -16,11 +17,7 @@ int RunConfig(const int argc, char** argv) {
   app.add_option("--check", check, "Check this file: exit 0, or 78 with the reason");
   app.add_flag("--docs", docs, "Print docs/CONFIG.md");
   app.add_flag("--metrics-docs", metrics_docs, "Print docs/METRICS.md");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   if (!check.empty()) {
     const StatusOr<config::Loaded> loaded = config::Load({.file = check, .environment = {}, .sets = {}, .model = {}});
     if (!loaded.ok()) {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 
 namespace invar::tools {
 namespace {
@@ -21,13 +22,13 @@ constexpr int64_t kChatBytesMax = int64_t{16} << 20;
 
 struct Options {
   ClientOptions client;
+  AnswerOptions answer;
   std::optional<std::string> text, tokens, chat;
-  std::optional<int32_t> max_tokens, min_tokens, top_k, n, logprobs, prompt_logprobs, draft_tokens;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, kv_budget;
-  std::optional<int64_t> seed;
+  std::optional<int32_t> min_tokens, top_k, n, logprobs, prompt_logprobs, draft_tokens;
+  std::optional<float> top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, kv_budget;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
-  std::string exactness, compressor, drafter, transfer, salt, model, request_id, template_options;
+  std::string exactness, compressor, drafter, transfer, salt, model, request_id;
   bool bypass_cache = false, json = false, ignore_eos = false, include_stop = false, add_special = false;
   bool no_stream = false;
 };
@@ -41,23 +42,20 @@ void AddOptions(CLI::App& app, Options& o) {
   input->require_option(1);
   app.add_option("--model", o.model, "Name of the model; empty: the served one");
   app.add_option("--request-id", o.request_id, "Id of the request in the answer and in debug logs");
-  app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate; absent: up to the model's length");
+  AddAnswerOptions(app, o.answer);
   app.add_option("--min-tokens", o.min_tokens, "No stop before so many tokens");
-  app.add_option("--temperature", o.temperature, "0: greedy; absent: the model's default, as for all that follow");
-  app.add_option("--top-p", o.top_p, "Nucleus, (0, 1]");
+  app.add_option("--top-p", o.top_p, "Nucleus, (0, 1]; absent: the model's default, as for all that follow");
   app.add_option("--top-k", o.top_k, "0: off");
   app.add_option("--min-p", o.min_p, "[0, 1]");
   app.add_option("--repetition-penalty", o.repetition_penalty, "Over prompt and output");
   app.add_option("--presence-penalty", o.presence_penalty, "Over output");
   app.add_option("--frequency-penalty", o.frequency_penalty, "Over output");
-  app.add_option("--seed", o.seed, "Absent: drawn, and returned");
   app.add_option("--n", o.n, "Outputs of one prompt");
   app.add_option("--stop", o.stop, "Stop string; may be repeated")->expected(1)->take_all();
   app.add_option("--stop-token-ids", o.stop_token_ids, "1,2,3")->delimiter(',');
   app.add_flag("--ignore-eos", o.ignore_eos, "Do not stop at the end-of-text token");
   app.add_flag("--include-stop", o.include_stop, "Keep the matched stop string");
   app.add_flag("--add-special", o.add_special, "With --text: add BOS/EOS as the tokenizer says");
-  app.add_option("--template-options", o.template_options, "JSON object of extra template variables");
   app.add_option("--logprobs", o.logprobs, "Alternatives beside each chosen token");
   app.add_option("--prompt-logprobs", o.prompt_logprobs, "The same for prompt tokens");
   app.add_option("--exactness", o.exactness, "How the answer relates to full KV")
@@ -87,26 +85,26 @@ Status FillTokens(const std::string& list, v1::TokenIds& ids) {
   return OkStatus();
 }
 
-std::string TextOf(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string Plain(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 void FillMessage(const ordered_json& json, v1::ChatMessage& message) {
   for (const auto& [key, value] : json.items()) {
     if (key == "role") {
-      message.set_role(TextOf(value));
+      message.set_role(Plain(value));
     } else if (key == "content" && value.is_array()) {
       for (const auto& part : value) {
-        message.add_content_parts(part.is_object() && part.contains("text") ? TextOf(part["text"]) : TextOf(part));
+        message.add_content_parts(part.is_object() && part.contains("text") ? Plain(part["text"]) : Plain(part));
       }
     } else if (key == "content" && !value.is_null()) {
-      message.set_content(TextOf(value));
+      message.set_content(Plain(value));
     } else if (key == "name") {
-      message.set_name(TextOf(value));
+      message.set_name(Plain(value));
     } else if (key == "tool_calls") {
       message.set_tool_calls_json(value.dump());
     } else if (key == "reasoning_content") {
-      message.set_reasoning_content(TextOf(value));
+      message.set_reasoning_content(Plain(value));
     } else if (key == "tool_call_id") {
-      message.set_tool_call_id(TextOf(value));
+      message.set_tool_call_id(Plain(value));
     }
   }
 }
@@ -149,26 +147,20 @@ Status FillInput(const Options& o, v1::GenerateRequest& request) {
     return OkStatus();
   }
   if (o.tokens) return FillTokens(*o.tokens, *request.mutable_tokens());
-  v1::Chat& chat = *request.mutable_chat();
-  if (Status s = FillChat(*o.chat, chat); !s.ok()) return s;
-  if (!o.template_options.empty()) chat.set_template_options_json(o.template_options);
-  return OkStatus();
+  return FillChat(*o.chat, *request.mutable_chat());
 }
 
 void FillSampling(const Options& o, v1::Sampling& sampling) {
-  if (o.temperature) sampling.set_temperature(*o.temperature);
   if (o.top_p) sampling.set_top_p(*o.top_p);
   if (o.top_k) sampling.set_top_k(*o.top_k);
   if (o.min_p) sampling.set_min_p(*o.min_p);
   if (o.repetition_penalty) sampling.set_repetition_penalty(*o.repetition_penalty);
   if (o.presence_penalty) sampling.set_presence_penalty(*o.presence_penalty);
   if (o.frequency_penalty) sampling.set_frequency_penalty(*o.frequency_penalty);
-  if (o.seed) sampling.set_seed(*o.seed);
   if (o.n) sampling.set_n(*o.n);
 }
 
 void FillStopping(const Options& o, v1::Stopping& stopping) {
-  if (o.max_tokens) stopping.set_max_tokens(*o.max_tokens);
   if (o.min_tokens) stopping.set_min_tokens(*o.min_tokens);
   for (const std::string& stop : o.stop) stopping.add_stop(stop);
   for (const int32_t id : o.stop_token_ids) stopping.add_stop_token_ids(id);
@@ -299,6 +291,7 @@ int Run(const Options& o) {
   }
   request.set_model(o.model);
   request.set_request_id(o.request_id);
+  FillAnswer(o.answer, request);
   FillSampling(o, *request.mutable_sampling());
   FillStopping(o, *request.mutable_stopping());
   FillOutput(o, *request.mutable_output());
@@ -311,7 +304,7 @@ int Run(const Options& o) {
   const grpc::Status status = Stream(*stub, o.client, request, [&](const v1::GenerateResponse& response) {
     Gather(response, answer);
     if (o.json) return true;
-    std::fputs(response.has_delta() ? response.delta().text().c_str() : response.finished().text().c_str(), stdout);
+    std::fputs(TextOf(response).c_str(), stdout);
     return std::fflush(stdout) == 0;
   });
   if (!status.ok()) {
@@ -329,11 +322,7 @@ int RunGenerate(const int argc, char** argv) {
   CLI::App app("Sends one request to a daemon and streams the answer", "invar generate");
   Options options;
   AddOptions(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   return Run(options);
 }
 

@@ -14,6 +14,7 @@
 #include "models/stack_plan.h"
 #include "models/weights/checkpoint.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 
 namespace invar::tools {
 namespace {
@@ -113,15 +114,8 @@ int RunInspect(int argc, char** argv) {
   CLI::App app("Say in words what is in a model folder.", "invar inspect");
   app.add_option("path", folder, "model folder")->required();
   app.add_flag("--json", as_json, "one JSON object");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
-  const auto fail = [](const Status& status) {
-    std::fprintf(stderr, "invar inspect: %s\n", status.message().c_str());
-    return kExitFailure;
-  };
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
+  const auto fail = [](const Status& status) { return ExitOf("inspect", status); };
   std::string text;
   const StatusOr<models::StackPlan> plan = models::ReadStackPlan(folder, text);
   if (!plan.ok()) return fail(plan.status());

@@ -19,6 +19,14 @@ int AvailableThreads() {
   return std::max(CPU_COUNT(&set), 1);
 }
 
+void AddLocalModelOptions(CLI::App& app, LocalModelOptions& options) {
+  app.add_option("--threads", options.threads, "compute threads; all there are if not given")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--activations", options.activations)->check(CLI::IsMember({"bf16", "fp32"}))->capture_default_str();
+  app.add_option("--isa", options.isa)->check(CLI::IsMember({"avx512bf16", "avx2", "scalar"}));
+  app.add_option("--backend", options.backend, "cpu or reference")->capture_default_str();
+}
+
 void LocalModel::Free::operator()(std::byte* data) const { std::free(data); }
 
 StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {

@@ -1,6 +1,7 @@
 // A model loaded into this process, with the memory of its sequences: for commands that need no daemon.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ struct LocalModelOptions {
   int32_t max_batch_tokens = 512;
   int32_t max_logits_rows = 512;
 };
+
+// --threads, --activations, --isa and --backend.
+void AddLocalModelOptions(CLI::App& app, LocalModelOptions& options);
 
 class LocalModel {
  public:

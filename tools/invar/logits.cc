@@ -13,6 +13,7 @@
 #include "models/weights/safetensors.h"
 #include "tools/invar/command.h"
 #include "tools/invar/local_model.h"
+#include "tools/invar/parse.h"
 #include "tools/invar/progress_bar.h"
 
 namespace invar::tools {
@@ -177,25 +178,12 @@ int RunLogits(int argc, char** argv) {
   app.add_option("--tokens", options.tokens_path, "JSON array of token ids")->required();
   app.add_option("--out", options.out_path, "safetensors file to write")->required();
   app.add_option("--chunk", options.chunk, "tokens a forward")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--threads", options.local.threads, "compute threads; all there are if not given")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--activations", options.local.activations)
-      ->check(CLI::IsMember({"bf16", "fp32"}))
-      ->capture_default_str();
-  app.add_option("--isa", options.local.isa)->check(CLI::IsMember({"avx512bf16", "avx2", "scalar"}));
-  app.add_option("--backend", options.local.backend, "cpu, reference or cuda")->capture_default_str();
+  AddLocalModelOptions(app, options.local);
   app.add_option("--greedy", options.greedy, "also continue greedily by this many tokens")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--states", options.states, "also write the recurrent states after these many tokens")->delimiter(',');
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
-  const Status status = Run(options);
-  if (status.ok()) return kExitOk;
-  std::fprintf(stderr, "invar logits: %s\n", status.message().c_str());
-  return kExitFailure;
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
+  return ExitOf("logits", Run(options));
 }
 
 }  // namespace invar::tools

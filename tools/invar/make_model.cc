@@ -7,6 +7,7 @@
 
 #include "models/random_model.h"
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 #include "tools/invar/progress_bar.h"
 
 namespace invar::tools {
@@ -19,11 +20,7 @@ int RunMakeModel(int argc, char** argv) {
       ->required();
   app.add_option("--out", options.folder, "folder to write")->required();
   app.add_option("--seed", options.seed)->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   ProgressBar bar("writing weights");
   int64_t bytes = 0;
   options.progress = [&](const int64_t done, const int64_t total) {
@@ -31,10 +28,7 @@ int RunMakeModel(int argc, char** argv) {
     bar.Show(done, total);
   };
   const Status status = models::MakeRandomModel(options);
-  if (!status.ok()) {
-    std::fprintf(stderr, "invar make-model: %s\n", status.message().c_str());
-    return kExitFailure;
-  }
+  if (!status.ok()) return ExitOf("make-model", status);
   std::printf("%s: %.1f million parameters\n", options.folder.c_str(), static_cast<double>(bytes) / 2e6);
   return kExitOk;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tools/invar/command.h"
+#include "tools/invar/parse.h"
 #include "tools/sim/simulation.h"
 
 namespace invar::tools {
@@ -134,11 +135,7 @@ int RunSim(int argc, char** argv) {
       ->check(CLI::IsMember({"stale_page", "dirty_slot", "row_mixup", "lost_cancel"}));
   app.add_option("--only", only, "keep only these requests of the schedule")->delimiter(',');
   app.add_option("--without", without, "leave a feature out of the schedule")->check(CLI::IsMember(sim::Features()));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   if (!only.empty()) options.reduction.only = only;
   options.reduction.without.insert(without.begin(), without.end());
   const sim::Plant plant = sim::PlantNamed(options.plant).value_or(sim::Plant::kNone);
