@@ -126,6 +126,9 @@ struct ExpertsArgs {
   std::span<const PackedMatrix> gate_up;  // Per expert [2 * inner, hidden]: gate rows, then up rows.
   std::span<const PackedMatrix> down;     // Per expert [hidden, inner]
   F32View out;                            // [T, hidden]
+  // Per expert, or both empty: added to each product after its matrix. Data null: that one has none.
+  std::span<const PackedMatrix> gate_up_residual = {};
+  std::span<const PackedMatrix> down_residual = {};
 };
 
 // A number of a shape that a backend does not compute with.

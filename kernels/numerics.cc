@@ -17,7 +17,7 @@ std::string_view DTypeName(const DType dtype) {
 
 std::string Numerics::id() const {
   return backend + "-" + std::string(DTypeName(activations)) + "-kv." + std::string(DTypeName(kv)) + "-g" +
-         std::to_string(kPageTokens) + "." + std::to_string(kSuperblockTokens) + "-r1";
+         std::to_string(kPageTokens) + "." + std::to_string(kSuperblockTokens) + "-r2";
 }
 
 }  // namespace invar::kernels

@@ -19,7 +19,7 @@ struct Numerics {
   DType kv = DType::kBf16;           // What attention pages hold; softmax weights have the same type.
   std::string backend;               // "cpu" and "reference" differ in the order of sums.
 
-  // Names everything above and the revision of the rules: "cpu-bf16-kv.bf16-g64.1024-r1".
+  // Names everything above and the revision of the rules: "cpu-bf16-kv.bf16-g64.1024-r2".
   std::string id() const;
 };
 

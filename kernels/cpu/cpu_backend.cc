@@ -182,6 +182,9 @@ class CpuBackend final : public Backend {
     Check(
         static_cast<int64_t>(args.gate_up.size()) == args.router_logits.cols && args.down.size() == args.gate_up.size(),
         "Experts: one logit an expert");
+    Check(args.gate_up_residual.size() == args.down_residual.size() &&
+              (args.down_residual.empty() || args.down_residual.size() == args.down.size()),
+          "Experts: residuals of all or of none");
     if (args.x.rows == 0) return;
     RunExperts(table_, pool_, args, numerics_.activations, experts_);
   }

@@ -85,36 +85,37 @@ void RunExperts(const KernelTable& table, WorkerPool& pool, const ExpertsArgs& a
       table.copy_row(args.x.row_bytes(t), hidden, bf16, rows + slot * ProductStride(hidden) * element);
     }
   });
-  std::vector<MatmulJob> jobs;
-  for (const Group& group : groups) {
-    const PackedMatrix& weight = args.gate_up[group.expert];
-    jobs.push_back({.product = ProductOf(activations, weight.dtype),
-                    .a = rows + group.first_slot * ProductStride(hidden) * element,
-                    .a_stride = ProductStride(hidden),
-                    .rows = group.rows,
-                    .weight = &weight,
-                    .out = gate_up + group.first_slot * 2 * inner,
-                    .out_stride = 2 * inner});
-  }
-  RunJobs(table, pool, jobs);
+  // out [slots, columns] = a x matrix, then + a x residual, a fork each.
+  const auto multiply = [&](const std::span<const PackedMatrix> matrices, const std::span<const PackedMatrix> residuals,
+                            const std::byte* a, const int64_t k, float* out, const int64_t columns) {
+    std::vector<MatmulJob> jobs;
+    for (const bool add : {false, true}) {
+      const std::span<const PackedMatrix> weights = add ? residuals : matrices;
+      if (weights.empty()) continue;
+      jobs.clear();
+      for (const Group& group : groups) {
+        const PackedMatrix& weight = weights[group.expert];
+        if (weight.data == nullptr) continue;
+        jobs.push_back({.product = ProductOf(activations, weight.dtype),
+                        .a = a + group.first_slot * ProductStride(k) * element,
+                        .a_stride = ProductStride(k),
+                        .rows = group.rows,
+                        .weight = &weight,
+                        .add = add,
+                        .out = out + group.first_slot * columns,
+                        .out_stride = columns});
+      }
+      if (!jobs.empty()) RunJobs(table, pool, jobs);
+    }
+  };
+  multiply(args.gate_up, args.gate_up_residual, rows, hidden, gate_up, 2 * inner);
   pool.ParallelFor(slots, [&](const int64_t slot) {
     static thread_local Scratch local;
     void* rounded = local.Floats(inner);
     table.swiglu(gate_up + slot * 2 * inner, gate_up + slot * 2 * inner + inner, inner, rounded, bf16);
     table.copy_row(rounded, inner, bf16, inner_rows + slot * ProductStride(inner) * element);
   });
-  jobs.clear();
-  for (const Group& group : groups) {
-    const PackedMatrix& weight = args.down[group.expert];
-    jobs.push_back({.product = ProductOf(activations, weight.dtype),
-                    .a = inner_rows + group.first_slot * ProductStride(inner) * element,
-                    .a_stride = ProductStride(inner),
-                    .rows = group.rows,
-                    .weight = &weight,
-                    .out = down + group.first_slot * args.out.cols,
-                    .out_stride = args.out.cols});
-  }
-  RunJobs(table, pool, jobs);
+  multiply(args.down, args.down_residual, inner_rows, inner, down, args.out.cols);
   pool.ParallelFor(tokens, [&](const int64_t t) {
     for (int32_t i = 0; i < args.top_k; ++i) {
       const Choice& choice = choices[t * args.top_k + i];

@@ -16,12 +16,22 @@ double Dot(const float* x, const PackedMatrix& weight, const int64_t row) {
   return sum;
 }
 
-void AddExpert(const float* x, const PackedMatrix& gate_up, const PackedMatrix& down, const double weight,
+// With both parts of the weight.
+double Dot(const float* x, const std::span<const PackedMatrix> weights, const std::span<const PackedMatrix> residuals,
+           const int32_t expert, const int64_t row) {
+  const bool rest = !residuals.empty() && residuals[expert].data != nullptr;
+  return Dot(x, weights[expert], row) + (rest ? Dot(x, residuals[expert], row) : 0.0);
+}
+
+void AddExpert(const ExpertsArgs& args, const int32_t expert, const float* x, const double weight,
                std::vector<double>& sum) {
-  const int64_t inner = gate_up.rows / 2;
+  const int64_t inner = args.gate_up[expert].rows / 2;
+  const auto gate_up = [&](const int64_t row) { return Dot(x, args.gate_up, args.gate_up_residual, expert, row); };
   std::vector<float> y(inner);
-  for (int64_t i = 0; i < inner; ++i) y[i] = static_cast<float>(Silu(Dot(x, gate_up, i)) * Dot(x, gate_up, inner + i));
-  for (int64_t n = 0; n < down.rows; ++n) sum[n] += weight * Dot(y.data(), down, n);
+  for (int64_t i = 0; i < inner; ++i) y[i] = static_cast<float>(Silu(gate_up(i)) * gate_up(inner + i));
+  for (size_t n = 0; n < sum.size(); ++n) {
+    sum[n] += weight * Dot(y.data(), args.down, args.down_residual, expert, static_cast<int64_t>(n));
+  }
 }
 
 }  // namespace
@@ -45,7 +55,7 @@ void Experts(const ExpertsArgs& args) {
     for (const int32_t e : chosen) {
       double weight = std::exp(logits[e] - largest) / total;
       if (args.normalize_top_k) weight /= chosen_total;
-      AddExpert(RowOf(args.x, t), args.gate_up[e], args.down[e], weight, sum);
+      AddExpert(args, e, RowOf(args.x, t), weight, sum);
     }
     for (int64_t n = 0; n < args.out.cols; ++n) args.out.row(t)[n] = static_cast<float>(args.out.row(t)[n] + sum[n]);
   }

@@ -1,7 +1,6 @@
 // Mixture of experts with a shared expert. One fused projection gives the shared expert's gate and up, the router's
 // logits and the shared expert's own gate; the chosen experts add to the residual stream, then the shared expert does.
-// Routed experts of an f32 checkpoint are rounded to bf16 where activations are: Backend::Experts takes one matrix
-// each. Both stored forms load for every family: fused 3-D tensors (qwen3_5_moe) and one set of tensors per expert
+// Both stored forms load for every family: fused 3-D tensors (qwen3_5_moe) and one set of tensors per expert
 // (qwen3_next).
 #include "models/layer.h"
 
@@ -35,8 +34,15 @@ class Experts final : public Mlp {
   void Bind(const LoadedWeights& weights) override {
     input_weight_ = weights.matrix(input_);
     shared_down_weight_ = weights.matrix(shared_down_);
-    for (const MatrixId id : gate_up_) gate_up_weights_.push_back(weights.matrix(id).main);
-    for (const MatrixId id : down_) down_weights_.push_back(weights.matrix(id).main);
+    const auto bind = [&weights](const std::vector<MatrixId>& ids, std::vector<kernels::PackedMatrix>& matrices,
+                                 std::vector<kernels::PackedMatrix>& residuals) {
+      for (const MatrixId id : ids) {
+        matrices.push_back(weights.matrix(id).main);
+        residuals.push_back(weights.matrix(id).residual);
+      }
+    };
+    bind(gate_up_, gate_up_weights_, gate_up_residuals_);
+    bind(down_, down_weights_, down_residuals_);
   }
 
   void Run(Step& step, const Activations& x, const F32View residual) override {
@@ -49,7 +55,9 @@ class Experts final : public Mlp {
                           .normalize_top_k = experts_.normalize_top_k,
                           .gate_up = gate_up_weights_,
                           .down = down_weights_,
-                          .out = residual});
+                          .out = residual,
+                          .gate_up_residual = gate_up_residuals_,
+                          .down_residual = down_residuals_});
     step.backend.SwiGlu(views.input.Columns(0, shared_columns), views.inner);
     Multiply(step.backend, views.inner, shared_down_weight_, {}, kernels::LinearMode::kStore, views.shared);
     step.backend.AddSigmoidScaled(views.shared, views.input.Columns(shared_columns + experts_.experts, 1), residual);
@@ -89,9 +97,8 @@ class Experts final : public Mlp {
     weights.Require(prefix + "gate_up_proj", {experts_.experts, 2 * inner, hidden_});
     weights.Require(prefix + "down_proj", {experts_.experts, hidden_, inner});
     for (int64_t e = 0; e < experts_.experts; ++e) {
-      gate_up_.push_back(
-          weights.AddMatrix({{prefix + "gate_up_proj", e * 2 * inner, 2 * inner}}, hidden_, Residual::kDrop));
-      down_.push_back(weights.AddMatrix({{prefix + "down_proj", e * hidden_, hidden_}}, inner, Residual::kDrop));
+      gate_up_.push_back(weights.AddMatrix({{prefix + "gate_up_proj", e * 2 * inner, 2 * inner}}, hidden_));
+      down_.push_back(weights.AddMatrix({{prefix + "down_proj", e * hidden_, hidden_}}, inner));
     }
   }
 
@@ -101,9 +108,9 @@ class Experts final : public Mlp {
       const std::string expert = prefix + std::to_string(e) + ".";
       weights.Require(expert + "gate_proj.weight", {inner, hidden_});
       weights.Require(expert + "up_proj.weight", {inner, hidden_});
-      gate_up_.push_back(weights.AddMatrix(
-          {{expert + "gate_proj.weight", 0, inner}, {expert + "up_proj.weight", 0, inner}}, hidden_, Residual::kDrop));
-      down_.push_back(weights.AddMatrix(expert + "down_proj.weight", hidden_, inner, Residual::kDrop));
+      gate_up_.push_back(
+          weights.AddMatrix({{expert + "gate_proj.weight", 0, inner}, {expert + "up_proj.weight", 0, inner}}, hidden_));
+      down_.push_back(weights.AddMatrix(expert + "down_proj.weight", hidden_, inner));
     }
   }
 
@@ -119,6 +126,8 @@ class Experts final : public Mlp {
   Weight shared_down_weight_;
   std::vector<kernels::PackedMatrix> gate_up_weights_;
   std::vector<kernels::PackedMatrix> down_weights_;
+  std::vector<kernels::PackedMatrix> gate_up_residuals_;
+  std::vector<kernels::PackedMatrix> down_residuals_;
 };
 
 }  // namespace

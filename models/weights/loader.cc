@@ -61,7 +61,7 @@ Layout MakeLayout(const WeightPlan& plan, const kernels::Backend& backend) {
   for (const PlannedMatrix& matrix : plan.matrices()) {
     const DType packed = backend.PackedDType(matrix.source);
     const int64_t bytes = backend.PackedBytes(matrix.rows, matrix.cols, packed);
-    const bool residual = matrix.residual == Residual::kKeep && matrix.source == DType::kF32 && packed == DType::kBf16;
+    const bool residual = matrix.source != DType::kBf16 && packed == DType::kBf16;
     layout.matrices.push_back(take(bytes));
     layout.residuals.push_back(take(residual ? bytes : 0));
   }
@@ -137,26 +137,27 @@ class Packer {
     const std::byte* source = first.data + matrix.ranges[0].begin * matrix.cols * element;
     const bool direct = matrix.ranges.size() == 1 && *first.dtype == matrix.source &&
                         reinterpret_cast<uintptr_t>(source) % static_cast<uintptr_t>(element) == 0;
-    if (!direct) source = Gather(matrix);
+    if (!direct) source = Gather(matrix, matrix.source);
     backend_.PackMatrix(source, matrix.source, matrix.rows, matrix.cols, dest);
   }
 
   // What rounding to bf16 leaves over, itself rounded to bf16.
   void PackResidual(const PlannedMatrix& matrix, std::byte* dest) {
-    Gather(matrix);
+    Gather(matrix, DType::kF32);
     auto* values = reinterpret_cast<float*>(staging_.data());
     for (int64_t i = 0; i < matrix.rows * matrix.cols; ++i) values[i] -= FromBf16(ToBf16(values[i]));
     backend_.PackMatrix(values, DType::kF32, matrix.rows, matrix.cols, dest);
   }
 
-  const std::byte* Gather(const PlannedMatrix& matrix) {
-    const int64_t row_bytes = matrix.cols * kernels::BytesOf(matrix.source);
+  // All rows in one piece. `as` is the matrix's own type, or f32.
+  const std::byte* Gather(const PlannedMatrix& matrix, const DType as) {
+    const int64_t row_bytes = matrix.cols * kernels::BytesOf(as);
     staging_.resize(static_cast<size_t>(matrix.rows * row_bytes));
     std::byte* out = staging_.data();
     for (const RowRange& range : matrix.ranges) {
       const TensorInfo& tensor = *plan_.checkpoint().Find(range.tensor);
       const std::byte* rows = tensor.data + range.begin * matrix.cols * kernels::BytesOf(*tensor.dtype);
-      if (*tensor.dtype == matrix.source) {
+      if (*tensor.dtype == as) {
         std::memcpy(out, rows, static_cast<size_t>(range.count * row_bytes));
       } else {
         ReadElements(rows, *tensor.dtype, range.count * matrix.cols, reinterpret_cast<float*>(out));

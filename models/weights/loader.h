@@ -15,7 +15,9 @@
 
 namespace invar::models {
 
-// One packed matrix, in two parts where an f32 matrix was packed as bf16 and its residual kept.
+// One packed matrix. Where an f32 or f16 matrix is packed as bf16, what rounding takes away is kept as a second bf16
+// matrix: w = main + residual to 16 bits, and exactly for f16. Rounding all weights of such a checkpoint would move
+// logits by more than rounding activations does; the price is twice the bytes and products of a bf16 checkpoint.
 struct Weight {
   kernels::PackedMatrix main;
   kernels::PackedMatrix residual;  // Data null: none.

@@ -27,8 +27,8 @@ void WeightPlan::Require(const std::string& tensor, const std::vector<int64_t>& 
   accept();
 }
 
-MatrixId WeightPlan::AddMatrix(std::vector<RowRange> ranges, const int64_t cols, const Residual residual) {
-  PlannedMatrix matrix{.cols = cols, .residual = residual};
+MatrixId WeightPlan::AddMatrix(std::vector<RowRange> ranges, const int64_t cols) {
+  PlannedMatrix matrix{.cols = cols};
   bool first = true;
   for (const RowRange& range : ranges) {
     matrix.rows += range.count;
@@ -44,10 +44,9 @@ MatrixId WeightPlan::AddMatrix(std::vector<RowRange> ranges, const int64_t cols,
   return MatrixId(static_cast<int32_t>(matrices_.size()) - 1);
 }
 
-MatrixId WeightPlan::AddMatrix(const std::string& tensor, const int64_t rows, const int64_t cols,
-                               const Residual residual) {
+MatrixId WeightPlan::AddMatrix(const std::string& tensor, const int64_t rows, const int64_t cols) {
   Require(tensor, {rows, cols});
-  return AddMatrix({{.tensor = tensor, .begin = 0, .count = rows}}, cols, residual);
+  return AddMatrix({{.tensor = tensor, .begin = 0, .count = rows}}, cols);
 }
 
 VectorId WeightPlan::AddVector(std::vector<std::string> tensors, const bool add_one) {

@@ -25,17 +25,11 @@ struct RowRange {
   int64_t count = 0;
 };
 
-// Whether a matrix of f32 tensors keeps what bf16 packing rounds away, as a second bf16 matrix (w = main + residual, 16
-// bits of mantissa). Rounding all weights of an f32 checkpoint alone moves logits by more than rounding activations
-// does.
-enum class Residual { kKeep, kDrop };
-
 struct PlannedMatrix {
   std::vector<RowRange> ranges{};
   int64_t rows = 0;
   int64_t cols = 0;
   kernels::DType source = kernels::DType::kF32;  // Type the ranges are brought to: their own, or f32 where they differ.
-  Residual residual = Residual::kKeep;           // Means nothing for types that are packed as they are.
 };
 
 struct PlannedVector {
@@ -61,9 +55,9 @@ class WeightPlan {
   bool Has(const std::string& tensor) const { return checkpoint_ == nullptr || checkpoint_->Find(tensor) != nullptr; }
 
   // Ranges of tensors named to Require before.
-  MatrixId AddMatrix(std::vector<RowRange> ranges, int64_t cols, Residual residual = Residual::kKeep);
+  MatrixId AddMatrix(std::vector<RowRange> ranges, int64_t cols);
   // One whole tensor [rows, cols], required here.
-  MatrixId AddMatrix(const std::string& tensor, int64_t rows, int64_t cols, Residual residual = Residual::kKeep);
+  MatrixId AddMatrix(const std::string& tensor, int64_t rows, int64_t cols);
   VectorId AddVector(std::vector<std::string> tensors, bool add_one = false);
 
   // The first thing that was wrong. Ids given out after an error are of no use.

@@ -225,20 +225,28 @@ TEST_P(Conformance, Experts) {
   const std::vector<float> x = RandomBf16Floats(rows * hidden, 50);
   std::vector<float> logits = RandomFloats(rows * experts, 51, 2.0F);
   for (int i = 0; i < 5; ++i) logits[i] = 0.5F;  // A row of ties: the lowest indices win.
-  for (const bool normalize : {true, false}) {
+  for (const auto& [normalize, residuals] :
+       std::vector<std::pair<bool, bool>>{{true, false}, {false, false}, {true, true}}) {
+    SCOPED_TRACE(testing::Message() << "normalize " << normalize << " residuals " << residuals);
     std::vector<float> got = RandomFloats(rows * hidden, 52);
     std::vector<float> want = got;
     const auto run = [&](const Rig& r, std::vector<float>& out) {
       std::vector<OwnedMatrix> owned;
-      std::vector<PackedMatrix> gate_up, down;
+      const auto matrix = [&](const int64_t n, const int64_t k, const uint32_t seed, const float scale) {
+        owned.emplace_back(*r.backend, RandomBf16Floats(n * k, seed, scale), n, k);
+        return owned.back().view();
+      };
+      std::vector<PackedMatrix> gate_up, down, gate_up_rest, down_rest;
       for (int64_t e = 0; e < experts; ++e) {
-        owned.emplace_back(*r.backend, RandomBf16Floats(2 * inner * hidden, 60 + e, 0.3F), 2 * inner, hidden);
-        gate_up.push_back(owned.back().view());
-        owned.emplace_back(*r.backend, RandomBf16Floats(hidden * inner, 70 + e, 0.3F), hidden, inner);
-        down.push_back(owned.back().view());
+        gate_up.push_back(matrix(2 * inner, hidden, 60 + e, 0.3F));
+        down.push_back(matrix(hidden, inner, 70 + e, 0.3F));
+        if (!residuals) continue;
+        const bool none = e == 2;  // Large enough that leaving one out shows.
+        gate_up_rest.push_back(none ? PackedMatrix{} : matrix(2 * inner, hidden, 80 + e, 0.1F));
+        down_rest.push_back(none ? PackedMatrix{} : matrix(hidden, inner, 90 + e, 0.1F));
       }
       r->Experts({OwnedActivations(r.activations(), rows, hidden, x).view(), ViewOf(logits, experts), 2, normalize,
-                  gate_up, down, ViewOf(out, hidden)});
+                  gate_up, down, ViewOf(out, hidden), gate_up_rest, down_rest});
     };
     run(rig, got);
     run(reference, want);

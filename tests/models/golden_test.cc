@@ -3,6 +3,8 @@
 // between float32 and float64 seen in the reference for dense (1e-4) and hybrid (3e-4) models, states 2e-5 of their
 // largest value; with activations rounded to bf16 the error is that of rounding: rms 0.05, max 0.6 on logits of
 // deviation 2-3.
+// NAME/f32 is a checkpoint of its own, stored in f32. NAME/f16 is NAME with its bf16 tensors stored as f16, which holds
+// them exactly (but for a few below 2^-17), so the expected values are those of NAME.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +16,7 @@
 
 #include "models/text/strict_json.h"
 #include "models/weights/safetensors.h"
+#include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
 namespace invar::models {
@@ -63,6 +66,7 @@ std::vector<std::string> GoldenNames() {
   for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder(""))) {
     const std::string name = entry.path().filename().string();
     names.push_back(name);
+    if (name == "llama" || name == "qwen3_5" || name == "qwen3_5_moe") names.push_back(name + "/f16");
     if (std::filesystem::exists(entry.path() / "f32")) names.push_back(name + "/f32");
   }
   std::sort(names.begin(), names.end());
@@ -76,18 +80,30 @@ struct Mode {
   bool exact() const { return activations == kernels::DType::kF32; }
 };
 
+const Mode kModes[] = {{"reference", "reference", kernels::DType::kF32},
+                       {"cpu_fp32", "cpu", kernels::DType::kF32},
+                       {"cpu_bf16", "cpu", kernels::DType::kBf16}};
+
 class Golden : public ::testing::TestWithParam<std::tuple<std::string, Mode>> {
  protected:
   void SetUp() override {
+    std::string folder = GoldenFolder(std::get<0>(GetParam()));
+    std::string expected_folder = folder;
+    if (folder.ends_with("/f16")) {
+      expected_folder = folder.substr(0, folder.size() - 4);
+      const Status copied =
+          testing::CopyConverted(expected_folder, converted_.path(), kernels::DType::kBf16, kernels::DType::kF16);
+      ASSERT_TRUE(copied.ok()) << copied.message();
+      folder = converted_.path();
+    }
     StatusOr<TinyModel> loaded =
-        LoadTinyModel(folder(), {.backend = mode().backend, .isa = {}, .activations = mode().activations});
+        LoadTinyModel(folder, {.backend = mode().backend, .isa = {}, .activations = mode().activations});
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     tiny_ = *std::move(loaded);
-    StatusOr<Expected> expected = Expected::Open(folder() + "/expected.safetensors");
+    StatusOr<Expected> expected = Expected::Open(expected_folder + "/expected.safetensors");
     ASSERT_TRUE(expected.ok()) << expected.status().message();
     expected_.emplace(*std::move(expected));
   }
-  std::string folder() const { return GoldenFolder(std::get<0>(GetParam())); }
   const Mode& mode() const { return std::get<1>(GetParam()); }
   Model& model() { return *tiny_.model; }
   bool hybrid() { return model().spec().recurrent_layers > 0; }
@@ -99,6 +115,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<std::string, Mode>> {
     return model().Forward(arena.memory(), {&span, 1});
   }
 
+  testing::TemporaryFolder converted_;  // Of an f16 copy; empty otherwise.
   TinyModel tiny_;
   std::optional<Expected> expected_;
 };
@@ -196,15 +213,39 @@ TEST_P(Golden, GreedyContinuationsAgreeWhereTheMarginExceedsTheError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllModels, Golden,
-                         ::testing::Combine(::testing::ValuesIn(GoldenNames()),
-                                            ::testing::Values(Mode{"reference", "reference", kernels::DType::kF32},
-                                                              Mode{"cpu_fp32", "cpu", kernels::DType::kF32},
-                                                              Mode{"cpu_bf16", "cpu", kernels::DType::kBf16})),
+                         ::testing::Combine(::testing::ValuesIn(GoldenNames()), ::testing::ValuesIn(kModes)),
                          [](const auto& info) {
                            std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).name;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+// A half is a float: the same values stored as f16 and as f32 compute the same bits, whatever is kept of them.
+TEST(StoredType, HalvesComputeAsTheFloatsTheyAre) {
+  for (const char* name : {"llama/f32", "qwen3_5/f32", "qwen3_5_moe/f32", "qwen3_next/f32"}) {
+    const testing::TemporaryFolder halves;
+    const testing::TemporaryFolder floats;
+    ASSERT_TRUE(
+        testing::CopyConverted(GoldenFolder(name), halves.path(), kernels::DType::kF32, kernels::DType::kF16).ok());
+    ASSERT_TRUE(testing::CopyConverted(halves.path(), floats.path(), kernels::DType::kF16, kernels::DType::kF32).ok());
+    for (const Mode& mode : kModes) {
+      SCOPED_TRACE(std::string(name) + " " + mode.name);
+      std::vector<std::vector<float>> logits;
+      for (const std::string& folder : {halves.path(), floats.path(), GoldenFolder(name)}) {
+        StatusOr<TinyModel> tiny =
+            LoadTinyModel(folder, {.backend = mode.backend, .isa = {}, .activations = mode.activations});
+        ASSERT_TRUE(tiny.ok()) << tiny.status().message();
+        SequenceArena arena(tiny->model->spec(), 1, 40);
+        const std::vector<TokenId> tokens = testing::RandomTokens(40, tiny->model->spec().vocabulary_size, 5);
+        const ForwardSpan span = arena.Span(0, tokens, 0, 40);
+        const kernels::ConstF32View rows = tiny->model->Forward(arena.memory(), {&span, 1});
+        logits.emplace_back(rows.data, rows.data + rows.rows * rows.cols);
+      }
+      EXPECT_EQ(std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)), 0);
+      EXPECT_NE(logits[0], logits[2]);  // Rounding to halves did change the values.
+    }
+  }
+}
 
 // The embedded trained models: greedy answers to whole chats.
 class Trained : public ::testing::TestWithParam<std::tuple<std::string, Mode>> {};
@@ -237,9 +278,7 @@ TEST_P(Trained, GreedyAnswersAreTheExpectedOnes) {
 
 INSTANTIATE_TEST_SUITE_P(Embedded, Trained,
                          ::testing::Combine(::testing::Values("tiny-hybrid", "tiny-hybrid-ft"),
-                                            ::testing::Values(Mode{"reference", "reference", kernels::DType::kF32},
-                                                              Mode{"cpu_fp32", "cpu", kernels::DType::kF32},
-                                                              Mode{"cpu_bf16", "cpu", kernels::DType::kBf16})),
+                                            ::testing::ValuesIn(kModes)),
                          [](const auto& info) {
                            std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).name;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
