@@ -18,6 +18,8 @@ constexpr int kPreparerThreads = 2;
 constexpr size_t kPreparingMax = 4096;
 // What a reader that was cut off has, beside another slow_reader_timeout, to take its status before it is reset.
 constexpr TimeNs kStatusGraceNs = 2'000'000'000;
+// Of an id that is refused for its length, among others.
+constexpr size_t kLoggedIdBytesMax = 128;
 // One entry a stream at most: above any number of streams the connection limits allow.
 constexpr size_t kWriterTasksMax = size_t{1} << 30;
 
@@ -55,6 +57,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
       return Finish(Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was prepared"));
     }
     const std::shared_ptr<const config::Config> config = service_.config_.config();
+    request_id_ = proto.request_id().substr(0, kLoggedIdBytesMax);
     StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context(*config));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline;
@@ -153,7 +156,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   std::atomic<bool> cancelled_ = false;
   std::atomic<TimeNs> finished_at_ = kNever;
   std::optional<std::string> tenant_;  // Set before the call is prepared; absent where it was not let in.
-  std::string request_id_;             // Set before the engine knows of the call; empty where it never got so far.
+  std::string request_id_;             // As sent, then as chosen; set before the engine knows of the call.
   int64_t prompt_tokens_ = 0;          // As request_id_.
   Mutex mu_;
   std::shared_ptr<TokenStream> stream_ GUARDED_BY(mu_);  // Shared: engine and RPC end independently.
@@ -371,7 +374,8 @@ void GenerateService::Watch() {
       if (call->IsStuck(limit + kStatusGraceNs)) stuck.push_back(call);
     }
     for (GenerateCall* call : stuck) {
-      if (!calls_.contains(call)) continue;  // Ended while another was reset.
+      // Ended while another was reset; what stands at its address now may be a call of somebody else.
+      if (!calls_.contains(call) || !call->IsStuck(limit + kStatusGraceNs)) continue;
       resetting_ = call;
       mu_.Unlock();
       call->Reset();  // May call back on this very thread, so without the lock.

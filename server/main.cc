@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "config/load.h"
 #include "server/daemon.h"
+#include "server/grpc_log.h"
 #include "server/service_manager.h"
 #include "server/version.h"
 
@@ -168,6 +169,7 @@ class Supervisor {
 int Run(const config::Sources& sources, const config::Loaded& loaded) {
   const config::Config& config = loaded.config;
   ConfigureLogs(config.log.format == "json" ? LogFormat::kJson : LogFormat::kText, config.log.level);
+  server::RouteGrpcLogs();
   const int signal_fd = TakeSignals();
   const int loaded_fd = eventfd(0, EFD_CLOEXEC);
   const RealClock clock;

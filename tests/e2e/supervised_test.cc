@@ -204,9 +204,11 @@ TEST(Log, SaysOneLineOfFactsAtTheEndOfARequest) {
 
 TEST(Log, SaysWhyARequestWasRefused) {
   v1::GenerateRequest request = TextRequest("whisper", 4);
+  request.set_request_id("mine");
   request.mutable_sampling()->set_top_p(7.0F);
   const std::vector<nlohmann::json> lines = RequestLines(request, false);
   ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["request_id"], "mine");
   EXPECT_EQ(lines[0]["status"], "INVALID_ARGUMENT");
   EXPECT_EQ(lines[0]["field"], "sampling.top_p");
   EXPECT_EQ(lines[0]["output_tokens"], 0);
