@@ -59,6 +59,7 @@ class Metrics {
   void Observe(Sample sample, double value);
   void CountCall(Rpc rpc, StatusCode code);
   void CountRefusal(Refusal refusal);
+  int64_t refusals(const Refusal refusal) const { return refusals_[static_cast<size_t>(refusal)]; }
 
   // The exposition text of Prometheus.
   std::string Text(const MetricsSnapshot& snapshot) const;

@@ -84,20 +84,12 @@ struct Running {
       : metrics(false), acceptor(Listen("127.0.0.1:0").value(), options, metrics, clock) {
     acceptor.Start(std::make_unique<Sink>(taken));
   }
-  std::string Refusals() const { return metrics.Text({}); }
 
   RealClock clock;
   Metrics metrics;
   Taken taken;
   ConnectionAcceptor acceptor;
 };
-
-bool Counted(const std::string& text, const std::string& reason) {
-  const std::string series = "invar_connections_refused_total{reason=\"" + reason + "\"} ";
-  const size_t at = text.find(series);
-  EXPECT_NE(at, std::string::npos);
-  return text.substr(at + series.size(), 2) != "0\n";
-}
 
 class Caps : public testing::TestWithParam<AcceptorOptions> {};
 
@@ -159,7 +151,7 @@ TEST(ConnectionAcceptor, WaitsForADescriptorInsteadOfResettingAConnection) {
   const rlimit tight{.rlim_cur = static_cast<rlim_t>(lowest_free) + 1, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   client.Connect(running.acceptor.address());
-  while (!Counted(running.Refusals(), "files")) std::this_thread::yield();
+  while (running.metrics.refusals(Refusal::kFiles) == 0) std::this_thread::yield();
   EXPECT_EQ(running.taken.count(), 0U);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   running.taken.AwaitCount(1);
