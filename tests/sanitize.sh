@@ -20,7 +20,9 @@ case "$preset" in
     ;;
 esac
 shift
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+# Without detect_stack_use_after_return: GCC 12 misaligns 64-byte vectors on that stack (GCC bug 110027), a crash in
+# code for AVX-512.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=0:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0:second_deadlock_stack=1:suppressions=$PWD/tests/tsan_suppressions.txt}
 cmake --preset "$preset" -DINVAR_TESTS=ON
