@@ -2,8 +2,10 @@
 #include "cache/cache_manager.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +13,7 @@
 #include "cache/evict/orders.h"
 #include "cache/prefix/radix_tree.h"
 #include "cache/prefix/resume.h"
+#include "cache/tiers/prefix_store.h"
 
 namespace invar::cache {
 namespace {
@@ -22,13 +25,18 @@ constexpr int32_t kNearTokens = kernels::kPageTokens;
 
 }  // namespace
 
-struct CacheManager::Impl {
-  explicit Impl(const CacheOptions& options)
+struct CacheManager::Impl final : public EvictionListener {
+  Impl(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
       : shape(options.shape),
         has_state(options.shape.state_bytes > 0),
         memory(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
         order(MakeLeastRecentlyUsed()),
-        evictor(tree, memory, *order, has_state) {}
+        evictor(tree, memory, *order, *this, has_state),
+        store({.shape = options.shape, .identity = options.identity}, std::move(tiers), options.wake) {}
+
+  void Evicting(const Node& node, const TimeNs now) override { Write(node, now); }
+  bool Write(const Node& node, TimeNs now);
+  void Insert(LoadedPrefix& loaded, TimeNs now);
 
   PageTable SharePages(Match& found, TimeNs now);
   PageRef TakePage(TimeNs now);
@@ -46,10 +54,12 @@ struct CacheManager::Impl {
   RadixTree tree;  // After the memory: nodes give blocks back.
   const std::unique_ptr<EvictionOrder> order;
   Evictor evictor;
+  PrefixStore store;
   PlacementReport report;
 };
 
-CacheManager::CacheManager(const CacheOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+CacheManager::CacheManager(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
+    : impl_(std::make_unique<Impl>(options, std::move(tiers))) {}
 CacheManager::~CacheManager() = default;
 
 // --- Begin ---
@@ -211,7 +221,109 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
   }
 }
 
-void CacheManager::Flush(const Scope* const scope) { impl_->tree.Clear(scope); }
+void CacheManager::Flush(const Scope* const scope, const TimeNs now) {
+  impl_->tree.Clear(scope);
+  impl_->store.Drop(scope, now);
+}
+
+// --- Tiers ---
+
+std::optional<int64_t> CacheManager::Prefetch(const PrefixQuery& query, const double tokens_per_second,
+                                              const TimeNs now) {
+  if (impl_->store.empty() || !query.read) return std::nullopt;
+  const Match found = impl_->tree.Find(query.scope, query.tokens);
+  const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
+  return impl_->store.BeginLoad(query.scope, query.tokens, query.resume_limit, point.match, tokens_per_second, now);
+}
+
+std::vector<Arrival> CacheManager::TakeArrivals(const TimeNs now) {
+  if (impl_->store.empty()) return {};
+  std::vector<Arrival> arrivals;
+  for (LoadedPrefix& loaded : impl_->store.TakeLoaded(now)) {
+    if (!loaded.tier.empty()) impl_->Insert(loaded, now);
+    arrivals.push_back({loaded.ticket, loaded.tier});
+  }
+  return arrivals;
+}
+
+TimeNs CacheManager::next_arrival() const { return impl_->store.next_poll(); }
+
+// Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
+// nothing is kept.
+void CacheManager::Impl::Insert(LoadedPrefix& loaded, const TimeNs now) {
+  Match found = tree.Find(loaded.scope, loaded.tokens);
+  const int32_t known = loaded.first_page * kernels::kPageTokens;
+  if (found.kv_tokens < known) return;
+  found.kv_tokens = known;
+  PageTable pages = SharePages(found, now);
+  for (const std::vector<std::byte>& bytes : loaded.pages) {
+    if (!evictor.MakeRoom(shape.page_bytes, now)) return;
+    std::optional<PageRef> page = memory.TakePage(Fill::kNone);
+    if (memory.pages().arena() != nullptr) std::memcpy(page->data(), bytes.data(), bytes.size());
+    pages.Append(*std::move(page));
+  }
+  std::optional<SlotRef> state;
+  if (has_state) {
+    if (!evictor.MakeRoom(shape.state_bytes, now)) return;
+    state = memory.TakeSlot(Fill::kNone);
+    if (memory.slots().arena() != nullptr) std::memcpy(state->data(), loaded.state.data(), loaded.state.size());
+  }
+  // A state alone may hang on KV deeper than the pages that came with it.
+  const int32_t tokens = static_cast<int32_t>(loaded.tokens.size());
+  if (pages.size() >= shape.PagesFor(tokens)) tree.Insert(loaded.scope, loaded.tokens, pages);
+  if (tree.Find(loaded.scope, loaded.tokens).kv_tokens < tokens) return;
+  Node& node = tree.NodeAt(loaded.scope, loaded.tokens, tokens);
+  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
+  if (state.has_value() && !node.checkpoint.has_value()) {
+    node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
+  }
+}
+
+// What leads to `node`, and its state, to the tiers.
+bool CacheManager::Impl::Write(const Node& node, const TimeNs now) {
+  if (store.empty()) return true;
+  std::vector<const Node*> path;
+  for (const Node* n = &node; !n->is_root(); n = n->parent) {
+    if (!n->has_kv()) return true;
+    path.push_back(n);
+  }
+  std::vector<TokenId> tokens;
+  StoredImage image;
+  image.pages.resize(shape.PagesFor(node.end));
+  for (auto n = path.rbegin(); n != path.rend(); ++n) {
+    tokens.insert(tokens.end(), (*n)->tokens.begin(), (*n)->tokens.end());
+    for (size_t p = 0; p < (*n)->pages.size(); ++p) {
+      image.pages[(*n)->first_page() + p] = {(*n)->pages[p].data(), static_cast<size_t>(shape.page_bytes)};
+    }
+  }
+  image.tokens = tokens;
+  if (node.checkpoint.has_value()) {
+    image.state = {node.checkpoint->state.data(), static_cast<size_t>(shape.state_bytes)};
+  }
+  return store.Write(RadixTree::ScopeOf(node), image, now);
+}
+
+void CacheManager::Persist(const Clock& clock, const TimeNs deadline) {
+  if (impl_->store.empty()) return;
+  std::vector<const Node*> nodes;
+  impl_->tree.ForEach([&](const Scope&, const Node& node) {
+    if (impl_->has_state ? node.checkpoint.has_value() : node.is_leaf()) nodes.push_back(&node);
+  });
+  // A tier gives the oldest up first, so what is worth most goes last.
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Node* const a, const Node* const b) { return a->use.used_at < b->use.used_at; });
+  const auto wait = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return clock.Now() < deadline;
+  };
+  for (const Node* const node : nodes) {
+    while (!impl_->Write(*node, clock.Now())) {
+      if (impl_->store.writing_bytes() == 0 || !wait()) break;
+    }
+  }
+  while (impl_->store.writing_bytes() > 0 && wait()) {
+  }
+}
 
 // --- Numbers ---
 

@@ -5,8 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,6 +21,7 @@
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
 #include "cache/state_shape.h"
+#include "cache/tiers/tier.h"
 
 namespace invar::cache {
 
@@ -25,17 +30,19 @@ struct CacheOptions {
   int64_t budget_bytes = 0;  // Live sequences and everything cached.
   int32_t slots_without_bytes = 0;
   Backing backing = Backing::kMemory;
+  std::string identity = {};        // Model fingerprint and numerics id: what tiers must agree in.
+  std::function<void()> wake = {};  // A tier has finished something: TakeArrivals. Any thread.
 };
 
 struct PrefixQuery {
   Scope scope;
   std::span<const TokenId> tokens;  // Everything known of the sequence.
   int32_t prompt_tokens = 0;
-  int32_t stable_tokens = 0;       // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
-  int32_t resume_limit = 0;        // Positions from here on must run: at most tokens - 1.
-  bool read = true;                // Use what is there.
-  bool write = true;               // Leave something.
-  std::span<const int32_t> hints;  // Where the caller wants checkpoints.
+  int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
+  int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
+  bool read = true;           // Use what is there.
+  bool write = true;          // Leave something.
+  std::span<const int32_t> hints = {};  // Where the caller wants checkpoints.
 };
 
 // A state to be copied out of a span while it runs: after `after` tokens, to slot `to`.
@@ -44,10 +51,28 @@ struct StateEmission {
   SlotId to;
 };
 
+// What a tier brought for the caller of Prefetch with this ticket: `tier` is empty where that was nothing.
+struct Arrival {
+  int64_t ticket = 0;
+  std::string_view tier;
+};
+
 class CacheManager {
  public:
-  explicit CacheManager(const CacheOptions& options);
+  // `tiers`: slow places, the fastest first; none: what memory gives up is gone.
+  explicit CacheManager(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers = {});
   ~CacheManager();
+
+  // Begins to bring what tiers have of `query` beyond memory. Gives the ticket TakeArrivals will name within the tiers'
+  // read deadline; nullopt: nothing to wait for. `tokens_per_second`: the rate at which tokens are run instead, 0: not
+  // known.
+  std::optional<int64_t> Prefetch(const PrefixQuery& query, double tokens_per_second, TimeNs now);
+  // What has come since the last call is in the tree now.
+  std::vector<Arrival> TakeArrivals(TimeNs now);
+  // When TakeArrivals is due at the latest, for tiers without threads; kNever.
+  TimeNs next_arrival() const;
+  // Writes what is only in memory to the tiers, the most recently used last, and waits for it until `deadline`.
+  void Persist(const Clock& clock, TimeNs deadline);
 
   // Memory for a sequence that starts to run: what is reusable of its tokens, and a slot whose state is that after
   // match().state_tokens tokens. Requires: live sequences leave room for one more slot and for the pages of `tokens`.
@@ -62,8 +87,8 @@ class CacheManager {
   // The sequence stops running with `computed` tokens in KV and state: keeps both as `kind` where the lease writes.
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
 
-  // Forgets what is cached, of one scope or (null) of all. Live sequences go on.
-  void Flush(const Scope* scope);
+  // Forgets what is cached, in tiers too, of one scope or (null) of all. Live sequences go on.
+  void Flush(const Scope* scope, TimeNs now);
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;

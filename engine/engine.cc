@@ -30,13 +30,8 @@ namespace {
 // short stalls do not cost a recomputation, and far below the limit at which it is cut.
 constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
-cache::CacheOptions CacheOptionsOf(const EngineOptions& options, const cache::StateShape& shape,
-                                   const MemoryPlan& plan) {
-  return {.shape = shape,
-          .budget_bytes = plan.budget_bytes,
-          .slots_without_bytes = options.max_running,
-          .backing = options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory};
-}
+// Steps shorter than this say little about the rate at which prompts are run.
+constexpr int32_t kRateTokens = 64;
 
 cache::Scope ScopeOf(const Request& request) {
   return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
@@ -48,15 +43,22 @@ int32_t PagesHeld(const Sequence& sequence) { return sequence.has_lease() ? sequ
 
 struct Engine::Impl {
   Impl(const EngineOptions& options_in, std::unique_ptr<models::Model> model,
-       const models::Tokenizer* const tokenizer_in, const Clock& clock_in, const MemoryPlan& plan)
+       const models::Tokenizer* const tokenizer_in, const Clock& clock_in, const MemoryPlan& plan,
+       std::vector<std::unique_ptr<cache::Tier>> tiers)
       : options(options_in),
         clock(clock_in),
         tokenizer(tokenizer_in),
         shape(ShapeOf(model->spec())),
         memory_plan(plan),
-        cache(CacheOptionsOf(options_in, shape, plan)),
-        runner(std::move(model)),
-        inbox(options_in.max_queued) {
+        inbox(options_in.max_queued),
+        cache({.shape = shape,
+               .budget_bytes = plan.budget_bytes,
+               .slots_without_bytes = options_in.max_running,
+               .backing = options_in.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
+               .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
+               .wake = [this] { inbox.Wake(); }},
+              std::move(tiers)),
+        runner(std::move(model)) {
     const models::ModelSpec& spec = runner.model().spec();
     const int32_t ids =
         tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
@@ -81,12 +83,15 @@ struct Engine::Impl {
   TimeNs NextWake() const;
 
   // --- The phases of a step ---
+  bool TakeArrivals();
   void TakeSubmissions(std::vector<Submission> submissions);
   void EndWhatMustEnd(const Mail& mail);
   Step PlanAndAdmit();
   const Snapshot& TakeSnapshot();
   void Preempt(Sequence& sequence);
+  bool AwaitsTier(Sequence& sequence);
   void Admit(Sequence& sequence);
+  cache::PrefixQuery QueryOf(const Sequence& sequence) const;
   void RunSpans(const Step& step);
   void PublishStats();
 
@@ -111,6 +116,8 @@ struct Engine::Impl {
   RequestLimits request_limits;
   SchedulerLimits scheduler_limits;
 
+  Inbox inbox;  // Any thread. Before the cache, whose tiers wake it.
+
   // Engine thread only. The cache stands before what holds its memory.
   cache::CacheManager cache;
   Runner runner;
@@ -120,17 +127,18 @@ struct Engine::Impl {
   Snapshot snapshot;                 // Kept between steps for its memory.
   std::vector<std::string> tenants;  // Of the snapshot, by index.
   int64_t moves = 0;                 // Admissions and preemptions so far.
+  double prefill_rate = 0;  // Tokens a second of the last larger steps; 0: none yet. Decides whether tiers pay.
   std::vector<SpanWork> batch;
   std::vector<cache::StateEmission> emissions;
   std::vector<float> scratch;  // Logits being adjusted.
 
-  Inbox inbox;  // Any thread.
   std::thread thread;
 };
 
 // --- The loop ---
 
 bool Engine::Impl::RunOneStep() {
+  const bool arrived = TakeArrivals();
   Mail mail = inbox.Take();
   const bool had_mail = !mail.empty();
   TakeSubmissions(std::move(mail.submissions));
@@ -141,7 +149,7 @@ bool Engine::Impl::RunOneStep() {
   const int64_t moves_before = moves;
   const Step step = PlanAndAdmit();
   RunSpans(step);
-  if (!had_mail && !ended && moves == moves_before && step.empty()) return false;
+  if (!had_mail && !arrived && !ended && moves == moves_before && step.empty()) return false;
 
   PublishStats();
   if (options.check_integrity_every_step || live.empty()) CheckIntegrity();
@@ -166,10 +174,20 @@ TimeNs Engine::Impl::NextWake() const {
     if (paused_for < kPauseGraceNs) next = std::min(next, kPauseGraceNs - paused_for);
     next = std::min(next, options.stalled_reader_limit - paused_for);
   }
+  const TimeNs arrival = cache.next_arrival();
+  if (arrival != kNever) next = std::min(next, arrival - now);
   return std::max<TimeNs>(0, next);
 }
 
 // --- The phases of a step ---
+
+bool Engine::Impl::TakeArrivals() {
+  const std::vector<cache::Arrival> arrivals = cache.TakeArrivals(clock.Now());
+  for (const cache::Arrival& arrival : arrivals) {
+    for (const auto& [id, sequence] : live) sequence->Arrived(arrival.ticket, arrival.tier);
+  }
+  return !arrivals.empty();
+}
 
 void Engine::Impl::TakeSubmissions(std::vector<Submission> submissions) {
   for (Submission& submission : submissions) {
@@ -218,7 +236,7 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
                             .tenant = TenantIndex(sequence->request().tenant),
                             .priority = sequence->request().priority,
                             .arrival = id.value(),
-                            .paused = sequence->paused(),
+                            .paused = sequence->paused() || sequence->awaits_tier(),
                             .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
                             .computed = sequence->computed(),
                             .total = static_cast<int32_t>(sequence->tokens().size()),
@@ -245,7 +263,9 @@ Step Engine::Impl::PlanAndAdmit() {
   Step step = Plan(TakeSnapshot(), scheduler_limits);
   for (const SequenceId id : step.preempt) Preempt(Find(id));
   if (step.admit.empty()) return step;
-  for (const SequenceId id : step.admit) Admit(Find(id));
+  for (const SequenceId id : step.admit) {
+    if (!AwaitsTier(Find(id))) Admit(Find(id));
+  }
   TakeSnapshot();
   snapshot.waiting.clear();
   step = Plan(snapshot, scheduler_limits);
@@ -263,24 +283,34 @@ void Engine::Impl::Preempt(Sequence& sequence) {
   sequence.ForgetComputed();
 }
 
+// Asks the tiers once for what memory lacks, when its turn has come: so what is read is soon used.
+bool Engine::Impl::AwaitsTier(Sequence& sequence) {
+  if (sequence.asked_tiers()) return false;
+  const std::optional<int64_t> ticket = cache.Prefetch(QueryOf(sequence), prefill_rate, clock.Now());
+  sequence.AskedTiers(ticket);
+  return ticket.has_value();
+}
+
 void Engine::Impl::Admit(Sequence& sequence) {
+  ++moves;
   const Request& request = sequence.request();
   if (sequence.preemptions() == 0) {
     stats.prompt_tokens += sequence.prompt_tokens();
     shares.Charge(request.tenant, sequence.prompt_tokens());
   }
-  ++moves;
-  const bool caches = options.prefix_cache;
-  sequence.Admit(cache.Acquire({.scope = ScopeOf(request),
-                                .tokens = sequence.tokens(),
-                                .prompt_tokens = sequence.prompt_tokens(),
-                                .stable_tokens = request.cache.stable_tokens,
-                                .resume_limit = sequence.logits_from(),
-                                .read = caches && !request.cache.bypass_read,
-                                .write = caches && !request.cache.bypass_write,
-                                .hints = request.cache.hints},
-                               clock.Now()),
-                 clock.Now());
+  sequence.Admit(cache.Acquire(QueryOf(sequence), clock.Now()), clock.Now());
+}
+
+cache::PrefixQuery Engine::Impl::QueryOf(const Sequence& sequence) const {
+  const Request& request = sequence.request();
+  return {.scope = ScopeOf(request),
+          .tokens = sequence.tokens(),
+          .prompt_tokens = sequence.prompt_tokens(),
+          .stable_tokens = request.cache.stable_tokens,
+          .resume_limit = sequence.logits_from(),
+          .read = options.prefix_cache && !request.cache.bypass_read,
+          .write = options.prefix_cache && !request.cache.bypass_write,
+          .hints = request.cache.hints};
 }
 
 void Engine::Impl::RunSpans(const Step& step) {
@@ -298,10 +328,16 @@ void Engine::Impl::RunSpans(const Step& step) {
     cache.Emit(batch[i].sequence->lease(), span.first, span.first + span.length, now, emissions);
     for (const cache::StateEmission& e : emissions) batch[i].checkpoints.push_back({Position(e.after), e.to});
   }
+  const TimeNs begin = clock.Now();
   const std::span<const SpanResult> results = runner.Run(cache.memory(), step.spans, batch);
   for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i].sequence, results[i]);
   ++stats.steps;
   stats.last_step_ns = clock.Now();
+  const TimeNs took = stats.last_step_ns - begin;
+  if (stats.last_step_tokens >= kRateTokens && took > 0) {
+    const double rate = static_cast<double>(stats.last_step_tokens) / ToSeconds(took);
+    prefill_rate = prefill_rate == 0 ? rate : 0.8 * prefill_rate + 0.2 * rate;
+  }
 }
 
 void Engine::Impl::PublishStats() {
@@ -441,7 +477,8 @@ void Engine::Impl::CheckIntegrity() const {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
-                                                 const models::Tokenizer* const tokenizer, const Clock& clock) {
+                                                 const models::Tokenizer* const tokenizer, const Clock& clock,
+                                                 std::vector<std::unique_ptr<cache::Tier>> tiers) {
   if (options.max_batch_tokens < 1 || options.max_logits_rows < 1 || options.max_running < 1 ||
       options.prefill_chunk_tokens < 1 || options.max_queued < 1) {
     return InvalidArgument(
@@ -451,7 +488,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, s
   StatusOr<MemoryPlan> plan = PlanMemory(model->spec(), options);
   if (!plan.ok()) return plan.status();
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan)));
+      new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan, std::move(tiers))));
 }
 
 Engine::~Engine() { Stop(); }
@@ -461,6 +498,7 @@ void Engine::Stop() {
   if (impl_->thread.joinable()) impl_->thread.join();
   impl_->inbox.Abort();
   impl_->RunOneStep();
+  impl_->cache.Persist(impl_->clock, impl_->clock.Now() + impl_->options.persist_limit);
 }
 
 StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> sink) {

@@ -8,10 +8,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "cache/cache_manager.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/model.h"
@@ -25,9 +27,10 @@ struct EngineOptions {
   int32_t max_running = 64;        // Sequences that hold memory at once.
   int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
   int64_t kv_budget_bytes = int64_t{1} << 30;
-  int32_t max_pages = INT32_MAX;       // Pages of KV, if the budget holds more: for tests that want memory to run out.
-  bool prefix_cache = true;            // Reuse what earlier requests computed.
-  int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
+  int32_t max_pages = INT32_MAX;  // Pages of KV, if the budget holds more: for tests that want memory to run out.
+  bool prefix_cache = true;       // Reuse what earlier requests computed.
+  TimeNs persist_limit = int64_t{10} * 1'000'000'000;  // Stop writes what only memory holds to the tiers for so long.
+  int32_t prefill_chunk_tokens = 512;                  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.
   int64_t stop_strings_max = 64;
   int64_t stop_string_bytes_max = 1024;
@@ -39,11 +42,13 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise allocates all memory now.
+  // `tiers`: slow places of the prefix cache, the fastest first.
+  // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise lays out all memory now.
   // `tokenizer` may be null (token ids only: no text, stop strings refused). Requires: `clock`, `tokenizer` outlive
   // this.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
-                                                  const models::Tokenizer* tokenizer, const Clock& clock);
+                                                  const models::Tokenizer* tokenizer, const Clock& clock,
+                                                  std::vector<std::unique_ptr<cache::Tier>> tiers = {});
   ~Engine();  // As Stop.
 
   // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
@@ -65,8 +70,9 @@ class Engine {
   bool Drained() const;
   // Ends everything that is left with UNAVAILABLE.
   void Abort();
-  // Joins the engine thread after the step under way, then ends everything that is left with UNAVAILABLE: no sink is
-  // called after it returns. Submit gives UNAVAILABLE from then on. May be called again. Threads: one.
+  // Joins the engine thread after the step under way, ends everything that is left with UNAVAILABLE (no sink is called
+  // after it returns) and writes the cache to the tiers. Submit gives UNAVAILABLE from then on. May be called again.
+  // Threads: one.
   void Stop();
 
   EngineStats Stats() const;  // A copy of the last published snapshot.

@@ -28,8 +28,9 @@ struct Mail {
   std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
   std::vector<SequenceId> resumes;
   bool abort = false;
+  bool woken = false;
 
-  bool empty() const { return submissions.empty() && cancels.empty() && resumes.empty() && !abort; }
+  bool empty() const { return submissions.empty() && cancels.empty() && resumes.empty() && !abort && !woken; }
 };
 
 // Threads: any, except Take and Publish: engine thread.
@@ -56,6 +57,12 @@ class Inbox {
   void Resume(const SequenceId id) {
     const MutexLock lock(mu_);
     mail_.resumes.push_back(id);
+    wake_.NotifyOne();
+  }
+  // Something outside of requests wants a step.
+  void Wake() {
+    const MutexLock lock(mu_);
+    mail_.woken = true;
     wake_.NotifyOne();
   }
   void BeginDrain() {

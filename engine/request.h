@@ -78,6 +78,7 @@ struct PrefixReuse {
   int32_t state_match_tokens = 0;
   int32_t recomputed_tokens = 0;
   int32_t computed_tokens = 0;
+  std::string tier;  // The slowest place it came from: "fast" or a tier's name; empty: nothing matched.
 };
 
 struct StartedEvent {

@@ -63,17 +63,25 @@ void Sequence::Admit(cache::PrefixLease lease, const TimeNs now) {
   computed_ = match.state_tokens;
   if (!admitted_at_.has_value()) {
     admitted_at_ = now;
-    reuse_ = {.kv_match_tokens = match.kv_tokens,
-              .state_match_tokens = match.state_tokens,
-              .recomputed_tokens = std::max(0, match.kv_tokens - match.state_tokens),
-              .computed_tokens = prompt_tokens() - match.state_tokens};
+    reuse_.kv_match_tokens = match.kv_tokens;
+    reuse_.state_match_tokens = match.state_tokens;
+    reuse_.recomputed_tokens = std::max(0, match.kv_tokens - match.state_tokens);
+    reuse_.computed_tokens = prompt_tokens() - match.state_tokens;
+    if (reuse_.tier.empty() && match.kv_tokens > 0) reuse_.tier = "fast";
     Push(StartedEvent{prompt_tokens(), reuse_}, now);
   }
   lease_.emplace(std::move(lease));
 }
 
+void Sequence::Arrived(const int64_t ticket, const std::string_view tier) {
+  if (ticket_ != ticket) return;
+  ticket_.reset();
+  if (!admitted_at_.has_value()) reuse_.tier = tier;
+}
+
 cache::PrefixLease Sequence::Preempt() {
   MoveTo(SequenceState::kWaiting);
+  asked_tiers_ = false;
   ++preemptions_;
   return TakeLease();
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -51,6 +52,15 @@ class Sequence {
   cache::PrefixLease& lease() { return *lease_; }
   const cache::PrefixLease& lease() const { return *lease_; }
   bool has_lease() const { return lease_.has_value(); }
+  // Whether tiers were asked for its prefix since it began to wait, and are still at it.
+  bool asked_tiers() const { return asked_tiers_; }
+  bool awaits_tier() const { return ticket_.has_value(); }
+  void AskedTiers(const std::optional<int64_t> ticket) {
+    asked_tiers_ = true;
+    ticket_ = ticket;
+  }
+  // The ticket may be another's.
+  void Arrived(int64_t ticket, std::string_view tier);
   std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
   // --- Transitions; each checks that it is legal ---
@@ -98,6 +108,8 @@ class Sequence {
   int32_t preemptions_ = 0;
   std::optional<cache::PrefixLease> lease_;
   PrefixReuse reuse_;  // Of the first admission: what the caller is told.
+  bool asked_tiers_ = false;
+  std::optional<int64_t> ticket_;
 
   // Output.
   TokenCounts counts_;

@@ -398,7 +398,7 @@ void FillReuse(const engine::PrefixReuse& reuse, v1::PrefixReuse& proto) {
   proto.set_state_match_tokens(reuse.state_match_tokens);
   proto.set_recomputed_tokens(reuse.recomputed_tokens);
   proto.set_computed_tokens(reuse.computed_tokens);
-  if (reuse.kv_match_tokens > 0) proto.set_tier("fast");
+  proto.set_tier(reuse.tier);
 }
 
 // One word a program may compare. The message holds the rest.

@@ -55,6 +55,7 @@ bool Evictor::MakeRoom(const int64_t bytes, const TimeNs now) {
     std::sort(order.begin(), order.end());
     for (const auto& [value, i] : order) {
       if (Fits(wanted)) break;
+      listener_.Evicting(*units[i].node, now);
       Evict(units[i], wanted);
     }
   }

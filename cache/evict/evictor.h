@@ -12,6 +12,13 @@
 
 namespace invar::cache {
 
+// Told of every unit before it goes, while its memory is still there.
+class EvictionListener {
+ public:
+  virtual ~EvictionListener() = default;
+  virtual void Evicting(const Node& node, TimeNs now) = 0;
+};
+
 struct EvictionCounts {
   int64_t checkpoints = 0;
   int64_t pages = 0;
@@ -21,8 +28,8 @@ struct EvictionCounts {
 class Evictor {
  public:
   // `has_state`: checkpoints decide what is usable. Requires: all outlive this.
-  Evictor(RadixTree& tree, CacheMemory& memory, const EvictionOrder& order, bool has_state)
-      : tree_(tree), memory_(memory), order_(order), has_state_(has_state) {}
+  Evictor(RadixTree& tree, CacheMemory& memory, const EvictionOrder& order, EvictionListener& listener, bool has_state)
+      : tree_(tree), memory_(memory), order_(order), listener_(listener), has_state_(has_state) {}
 
   // Makes `bytes` more fit into the budget. False: what is left is live.
   bool MakeRoom(int64_t bytes, TimeNs now);
@@ -41,6 +48,7 @@ class Evictor {
   RadixTree& tree_;
   CacheMemory& memory_;
   const EvictionOrder& order_;
+  EvictionListener& listener_;
   const bool has_state_;
 
   EvictionCounts counts_;

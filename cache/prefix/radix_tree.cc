@@ -105,8 +105,12 @@ Match RadixTree::Find(const Scope& scope, const std::span<const TokenId> tokens)
 
 Node& RadixTree::Insert(const Scope& scope, const std::span<const TokenId> tokens, const PageTable& pages) {
   Check(!tokens.empty(), "a prefix has a token");
-  std::unique_ptr<Node>& root = roots_[scope];
-  if (root == nullptr) root = std::make_unique<Node>();
+  const auto entry = roots_.try_emplace(scope).first;
+  std::unique_ptr<Node>& root = entry->second;
+  if (root == nullptr) {
+    root = std::make_unique<Node>();
+    root->scope = &entry->first;
+  }
   Node* node = root.get();
   const int32_t length = static_cast<int32_t>(tokens.size());
   while (node->end < length) {
@@ -233,6 +237,12 @@ void RadixTree::ForEach(const std::function<void(const Scope&, Node&)>& visit) c
       for (auto child = node->children.rbegin(); child != node->children.rend(); ++child) open.push_back(child->get());
     }
   }
+}
+
+const Scope& RadixTree::ScopeOf(const Node& node) {
+  const Node* root = &node;
+  while (!root->is_root()) root = root->parent;
+  return *root->scope;
 }
 
 void RadixTree::CheckIntegrity() const {

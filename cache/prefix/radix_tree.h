@@ -38,8 +38,9 @@ struct Checkpoint {
 };
 
 struct Node {
-  Node* parent = nullptr;  // Null: a root.
-  int32_t begin = 0;       // Positions [begin, end) of the sequence.
+  Node* parent = nullptr;        // Null: a root.
+  const Scope* scope = nullptr;  // Of a root.
+  int32_t begin = 0;             // Positions [begin, end) of the sequence.
   int32_t end = 0;
   std::vector<TokenId> tokens;                  // end - begin of them.
   std::vector<std::unique_ptr<Node>> children;  // Ordered by their first token.
@@ -87,6 +88,8 @@ class RadixTree {
   // Parents before children, in a fixed order. `visit` must not change the tree.
   void ForEach(const std::function<void(const Scope&, Node&)>& visit) const;
   int64_t node_count() const { return node_count_; }
+
+  static const Scope& ScopeOf(const Node& node);
 
   // Walks everything; stops the process on a broken invariant.
   void CheckIntegrity() const;

@@ -165,7 +165,7 @@ TEST(CacheManager, WhereTheBudgetHoldsNoSecondStateTheCheckpointItselfGoesOn) {
 TEST(CacheManager, ForgetsWhenFlushed) {
   Rig rig(kHybrid, 1 << 20);
   rig.Whole(Ids(0, 200));
-  rig.cache().Flush(nullptr);
+  rig.cache().Flush(nullptr, 0);
   EXPECT_EQ(rig.cache().memory().used_bytes(), 0);
   EXPECT_EQ(rig.Whole(Ids(0, 200)).kv_tokens, 0);
 }
@@ -219,7 +219,7 @@ TEST(CacheManager, KeepsItsPromisesUnderPressure) {
       rig.cache().CheckIntegrity();
     }
     running.clear();
-    rig.cache().Flush(nullptr);
+    rig.cache().Flush(nullptr, 0);
     EXPECT_EQ(rig.cache().memory().used_bytes(), 0);
     EXPECT_GT(reused, 1000);
     EXPECT_GT(rig.cache().Report().eviction_passes, 100);

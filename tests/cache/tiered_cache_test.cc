@@ -1,0 +1,188 @@
+// The manager over slow tiers: what memory gives up comes back, equal to the byte, after eviction and after a restart,
+// and whatever a tier does wrong costs tokens and nothing else.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/cache_manager.h"
+#include "cache/tiers/stores.h"
+#include "cache/tiers/threaded_tier.h"
+#include "tests/cache/tiers/temp_folder.h"
+
+namespace invar::cache {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 512, .state_bytes = 256};
+constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 512, .state_bytes = 0};
+
+Tokens Ids(const int32_t first, const int32_t count) {
+  Tokens tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
+  return tokens;
+}
+Tokens Join(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+// 8 bytes of KV a position, and a state: hashes of all tokens up to there.
+uint64_t HashOf(const std::span<const TokenId> tokens) {
+  uint64_t hash = 1;
+  for (const TokenId token : tokens) hash = hash * 6364136223846793005U + token.value() + 1;
+  return hash;
+}
+
+std::unique_ptr<Tier> Threaded(std::unique_ptr<TierStore> store, const Clock& clock) {
+  return MakeThreadedTier(std::move(store), clock, {});
+}
+
+class Rig {
+ public:
+  Rig(const StateShape& shape, const int64_t budget, std::vector<std::unique_ptr<Tier>> tiers,
+      const std::string& identity = "model")
+      : shape_(shape),
+        cache_({.shape = shape, .budget_bytes = budget, .slots_without_bytes = 4, .identity = identity},
+               std::move(tiers)) {}
+
+  // Brings, resumes, checks every byte that is reused, runs the rest, keeps it.
+  PrefixMatch Whole(const Tokens& tokens, const Scope& scope = {}) {
+    const int32_t n = static_cast<int32_t>(tokens.size());
+    const PrefixQuery query{.scope = scope, .tokens = tokens, .prompt_tokens = n, .resume_limit = n - 1};
+    tier_ = "";
+    if (const std::optional<int64_t> ticket = cache_.Prefetch(query, 0, clock_.Now()); ticket.has_value())
+      Wait(*ticket);
+    PrefixLease lease = cache_.Acquire(query, clock_.Now());
+    const PrefixMatch match = lease.match();
+    for (int32_t at = 0; at < match.kv_tokens; ++at) {
+      EXPECT_EQ(Kv(lease, at), HashOf(std::span(tokens).first(at + 1))) << "position " << at << " of " << n;
+    }
+    if (shape_.state_bytes > 0 && match.state_tokens > 0) {
+      EXPECT_EQ(State(lease.slot()), HashOf(std::span(tokens).first(match.state_tokens)));
+    }
+    cache_.Extend(lease, n, clock_.Now());
+    std::vector<StateEmission> emissions;
+    cache_.Emit(lease, match.state_tokens, n, clock_.Now(), emissions);
+    for (int32_t at = match.kv_tokens; at < n; ++at) Kv(lease, at) = HashOf(std::span(tokens).first(at + 1));
+    for (const StateEmission& e : emissions) State(e.to) = HashOf(std::span(tokens).first(e.after));
+    if (shape_.state_bytes > 0) State(lease.slot()) = HashOf(tokens);
+    cache_.Commit(lease, tokens, clock_.Now());
+    cache_.Release(std::move(lease), tokens, CheckpointKind::kEnd, clock_.Now());
+    cache_.CheckIntegrity();
+    return match;
+  }
+  void Persist() { cache_.Persist(clock_, clock_.Now() + int64_t{20} * 1'000'000'000); }
+  std::string_view tier() const { return tier_; }
+  CacheManager& cache() { return cache_; }
+
+ private:
+  void Wait(const int64_t ticket) {
+    for (int i = 0; i < 20'000; ++i) {
+      for (const Arrival& arrival : cache_.TakeArrivals(clock_.Now())) {
+        if (arrival.ticket != ticket) continue;
+        tier_ = arrival.tier;
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    FAIL() << "nothing arrived";
+  }
+  uint64_t& Kv(const PrefixLease& lease, const int32_t at) {
+    return reinterpret_cast<uint64_t*>(cache_.memory().pages().arena() +
+                                       lease.pages().ids()[at / 64].value() * shape_.page_bytes)[at % 64];
+  }
+  uint64_t& State(const SlotId slot) {
+    return *reinterpret_cast<uint64_t*>(cache_.memory().slots().arena() + slot.value() * shape_.state_bytes);
+  }
+
+  const StateShape shape_;
+  RealClock clock_;
+  CacheManager cache_;
+  std::string_view tier_;
+};
+
+class TieredCache : public testing::TestWithParam<bool> {
+ protected:
+  const StateShape& shape() const { return GetParam() ? kHybrid : kDense; }
+  // Tiers restore dense models by whole pages.
+  int32_t Restored(const int32_t tokens) const { return GetParam() ? tokens : tokens / 64 * 64; }
+
+  RealClock clock_;
+};
+
+TEST_P(TieredCache, BringsBackWhatMemoryGaveUp) {
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(Threaded(MakeRamStore(int64_t{64} << 20), clock_));
+  Rig rig(shape(), 8 * 512 + 3 * 256, std::move(tiers));
+  for (const int32_t n : {65, 128, 200, 255}) {
+    rig.Whole(Ids(1000 * n, n));
+    for (int i = 0; i < 4; ++i) rig.Whole(Ids(1'000'000 + 1000 * (n * 10 + i), 250));  // Pushes it out.
+    rig.Persist();                                                                     // Waits for the writes.
+    const PrefixMatch match = rig.Whole(Join(Ids(1000 * n, n), Ids(7, 20)));
+    EXPECT_GE(match.state_tokens, Restored(n)) << n;
+    EXPECT_EQ(rig.tier(), "ram");
+  }
+}
+
+TEST_P(TieredCache, SurvivesARestart) {
+  TempFolder folder;
+  const std::unique_ptr<FileLayer> files = MakeSystemFiles();
+  const auto open = [&](const std::string& identity) {
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(Threaded(
+        MakeDiskStore({.path = folder.path() + "/" + identity, .budget_bytes = 1 << 24, .store_id = identity}, *files)
+            .value(),
+        clock_));
+    return tiers;
+  };
+  const Tokens chat = Ids(0, 777);
+  {
+    Rig rig(shape(), 1 << 20, open("model"));
+    rig.Whole(chat);
+    rig.Persist();
+  }
+  Rig rig(shape(), 1 << 20, open("model"));
+  EXPECT_EQ(rig.Whole(Join(chat, Ids(5000, 30))).state_tokens, Restored(777));
+  EXPECT_EQ(rig.tier(), "disk");
+  // And from memory the next time.
+  EXPECT_EQ(rig.Whole(Join(chat, Ids(6000, 30))).kv_tokens, 777);
+}
+
+TEST_P(TieredCache, OthersTenantsSaltsAndModelsFindNothing) {
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(Threaded(MakeRamStore(int64_t{64} << 20), clock_));
+  Rig rig(shape(), 1 << 20, std::move(tiers));
+  const Tokens tokens = Ids(0, 300);
+  const Scope mine{.tenant = "a", .salt = "s", .provenance = {}};
+  rig.Whole(tokens, mine);
+  rig.Persist();
+  for (const Scope& scope :
+       {Scope{.tenant = "b", .salt = "s", .provenance = {}}, Scope{.tenant = "a", .salt = {}, .provenance = {}},
+        Scope{.tenant = "a", .salt = "s", .provenance = "centroid"}}) {
+    EXPECT_EQ(rig.Whole(tokens, scope).kv_tokens, 0);
+  }
+}
+
+TEST_P(TieredCache, WhatIsFlushedIsGoneFromTiersToo) {
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(Threaded(MakeRamStore(int64_t{64} << 20), clock_));
+  Rig rig(shape(), 1 << 20, std::move(tiers));
+  const Scope a{.tenant = "a", .salt = {}, .provenance = {}};
+  const Scope b{.tenant = "b", .salt = {}, .provenance = {}};
+  rig.Whole(Ids(0, 300), a);
+  rig.Whole(Ids(0, 300), b);
+  rig.Persist();
+  rig.cache().Flush(&a, clock_.Now());
+  EXPECT_EQ(rig.Whole(Ids(0, 300), a).kv_tokens, 0);
+  EXPECT_GT(rig.Whole(Ids(0, 300), b).kv_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, TieredCache, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Hybrid" : "Dense"; });
+
+}  // namespace
+}  // namespace invar::cache
