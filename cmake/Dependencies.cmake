@@ -25,3 +25,5 @@ find_path(UTF8PROC_INCLUDE_DIR utf8proc.h REQUIRED)
 find_path(HTTPLIB_INCLUDE_DIR httplib.h REQUIRED)  # Ops port: /metrics, /livez, /readyz, /version.
 find_library(XXHASH_LIBRARY xxhash REQUIRED)       # Checksums of the disk tier at memory speed.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+find_library(HIREDIS_LIBRARY hiredis REQUIRED)     # Commands and replies of the Redis/Valkey protocol for the remote tier.
+find_path(HIREDIS_INCLUDE_DIR hiredis/hiredis.h REQUIRED)

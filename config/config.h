@@ -66,6 +66,40 @@ struct Config {
     int64_t kv_budget = int64_t{1} << 30;
   } engine;
 
+  struct Cache {
+    struct Tiers {
+      Duration read_timeout{2'000};
+      Duration write_timeout{30'000};
+      int64_t queue_max = 256;
+      int64_t queue_bytes_max = int64_t{1} << 30;
+      int64_t threads = 2;
+
+      struct Ram {
+        int64_t budget = 0;
+      } ram;
+
+      struct Disk {
+        std::string path;
+        int64_t budget = int64_t{16} << 30;
+        bool direct = true;
+      } disk;
+
+      struct Remote {
+        std::string address;
+        std::string username;
+        std::string password_file;
+        std::string hmac_secret_file;
+        std::string key_prefix = "invar";
+        Duration ttl{86'400'000};
+        bool tls = false;
+        std::string tls_ca;
+        std::string tls_certificate;
+        std::string tls_key;
+        bool allow_insecure = false;
+      } remote;
+    } tiers;
+  } cache;
+
   struct Limits {
     Duration request_timeout{600'000};
     int64_t open_request_bytes_max = int64_t{256} << 20;

@@ -99,6 +99,64 @@ std::vector<Field> MakeFields() {
       {"engine.kv_budget", BytesKind{+[](Config& c) -> int64_t& { return c.engine.kv_budget; }, kMiB, 64 * kTiB},
        "Memory for attention KV and recurrent states."},
 
+      {"cache.tiers.read_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.read_timeout; }, milliseconds(1), minutes(10)},
+       "A tier that has not given back a record by then costs a miss."},
+      {"cache.tiers.write_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.write_timeout; }, milliseconds(1), minutes(10)},
+       "A record that a tier has not stored by then is given up."},
+      {"cache.tiers.queue_max", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_max; }, 1, 65536},
+       "Most calls that one tier holds at once; further ones are misses, and records dropped."},
+      {"cache.tiers.queue_bytes_max",
+       BytesKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_bytes_max; }, kMiB, kTiB},
+       "Most bytes of records on their way to and from one tier."},
+      {"cache.tiers.threads", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.threads; }, 1, 64},
+       "I/O threads of each tier."},
+      {"cache.tiers.ram.budget",
+       BytesKind{+[](Config& c) -> int64_t& { return c.cache.tiers.ram.budget; }, 0, 64 * kTiB},
+       "Host memory for records beyond engine.kv_budget; 0: no such tier."},
+      {"cache.tiers.disk.path",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.disk.path; }, kPathBytesMax},
+       "Folder of the disk tier, for one daemon and one model; it survives restarts; empty: no such tier."},
+      {"cache.tiers.disk.budget",
+       BytesKind{+[](Config& c) -> int64_t& { return c.cache.tiers.disk.budget; }, kMiB, 1024 * kTiB},
+       "Most bytes of the disk tier; what was used least recently goes first."},
+      {"cache.tiers.disk.direct", BoolKind{+[](Config& c) -> bool& { return c.cache.tiers.disk.direct; }},
+       "Read and write around the page cache where the file system can (O_DIRECT)."},
+      {"cache.tiers.remote.address",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.address; }, kPathBytesMax},
+       "HOST:PORT or unix:PATH of a Redis or Valkey server that instances share; empty: no such tier."},
+      {"cache.tiers.remote.username",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.username; }, 256},
+       "User name there; empty: the server's default user."},
+      {"cache.tiers.remote.password_file",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.password_file; }, kPathBytesMax},
+       "File whose first line is the password there; empty: none is sent."},
+      {"cache.tiers.remote.hmac_secret_file",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.hmac_secret_file; }, kPathBytesMax},
+       "File whose first line, 32 bytes or more, is the secret that instances sharing the server have in common: "
+       "entries are authenticated with it. Required with an address."},
+      {"cache.tiers.remote.key_prefix",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.key_prefix; }, 64},
+       "Names of all entries begin so."},
+      {"cache.tiers.remote.ttl",
+       DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.remote.ttl; }, seconds(1), hours(24 * 365)},
+       "Entries expire after so long."},
+      {"cache.tiers.remote.tls", BoolKind{+[](Config& c) -> bool& { return c.cache.tiers.remote.tls; }},
+       "Speak TLS to the server and check its certificate."},
+      {"cache.tiers.remote.tls_ca",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.tls_ca; }, kPathBytesMax},
+       "PEM file of the authorities that may sign it; empty: the system's."},
+      {"cache.tiers.remote.tls_certificate",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.tls_certificate; }, kPathBytesMax},
+       "PEM file of the certificate chain shown to the server; empty: none."},
+      {"cache.tiers.remote.tls_key",
+       StringKind{+[](Config& c) -> std::string& { return c.cache.tiers.remote.tls_key; }, kPathBytesMax},
+       "PEM file of that certificate's private key."},
+      {"cache.tiers.remote.allow_insecure",
+       BoolKind{+[](Config& c) -> bool& { return c.cache.tiers.remote.allow_insecure; }},
+       "Send records in plain text to another machine: they can be read on the way, though not changed unseen."},
+
       {"limits.request_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.limits.request_timeout; }, milliseconds(1), hours(24)},
        "Longest life of a request, queue included; an earlier deadline of the caller wins.", Takes::kOnReload},
@@ -462,6 +520,33 @@ StatusOr<ReloadPlan> PlanReload(const Config& running, const Config& wanted) {
   return plan;
 }
 
+namespace {
+
+Status ValidateRemoteTier(const Config::Cache::Tiers::Remote& remote) {
+  const auto refused = [](const std::string& name, const std::string_view why) {
+    const std::string path = "cache.tiers.remote." + name;
+    return InvalidArgument(fmt::format("{}: {}", path, why), path);
+  };
+  if (remote.address.empty()) return OkStatus();
+  const bool is_unix = remote.address.starts_with("unix:/");
+  if (!is_unix && !ParseAddress(remote.address).ok()) return refused("address", "wants HOST:PORT or unix:/PATH");
+  if (remote.hmac_secret_file.empty()) return refused("hmac_secret_file", "is required with an address");
+  if (!remote.username.empty() && remote.password_file.empty()) return refused("username", "needs password_file");
+  if (remote.tls && is_unix) return refused("tls", "is for addresses HOST:PORT");
+  if (!remote.tls && !(remote.tls_ca + remote.tls_certificate + remote.tls_key).empty()) {
+    return refused("tls", "must be true where tls_ca, tls_certificate or tls_key is given");
+  }
+  if (remote.tls_certificate.empty() != remote.tls_key.empty()) {
+    return refused("tls_key", "give tls_certificate and tls_key, both or none");
+  }
+  if (!is_unix && !remote.tls && !IsLoopback(remote.address) && !remote.allow_insecure) {
+    return refused("address", "is another machine: set tls: true, or allow_insecure: true");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Status ValidateTogether(const Config& config) {
   if (config.tls.certificate.empty() != config.tls.key.empty()) {
     return InvalidArgument("tls.certificate and tls.key: give both or none", "tls.key");
@@ -488,6 +573,7 @@ Status ValidateTogether(const Config& config) {
                                        config.engine.running_max, config.engine.batch_tokens),
                            "engine.running_max");
   }
+  if (Status s = ValidateRemoteTier(config.cache.tiers.remote); !s.ok()) return s;
   std::set<std::string_view> hashes;
   for (const ApiToken& token : config.auth.tokens) {
     if (!hashes.insert(token.sha256).second) {

@@ -66,9 +66,13 @@ struct Reader {
     if (Status s = CheckMap(map, section); !s.ok()) return s;
     for (const auto& entry : map) {
       const std::string path = section + "." + entry.first.Scalar();
-      const Field* field = FindField(path);
-      if (field == nullptr) return UnknownKey(entry.first, path, NearestPath(path));
-      if (Status s = ReadField(*field, entry.first, entry.second); !s.ok()) return s;
+      if (const Field* field = FindField(path)) {
+        if (Status s = ReadField(*field, entry.first, entry.second); !s.ok()) return s;
+      } else if (IsSection(path)) {
+        if (Status s = ReadSection(path, entry.second); !s.ok()) return s;
+      } else {
+        return UnknownKey(entry.first, path, NearestPath(path));
+      }
     }
     return OkStatus();
   }
@@ -155,12 +159,11 @@ Status SetByPath(const std::string& path, const std::string& value, const std::s
   return OkStatus();
 }
 
-// INVAR_SERVER__LISTEN -> server.listen
+// INVAR_SERVER__LISTEN -> server.listen, INVAR_CACHE__TIERS__DISK__PATH -> cache.tiers.disk.path
 std::string PathOfVariable(const std::string& variable) {
   constexpr std::string_view kPrefix = "INVAR_";
   std::string path = variable.substr(kPrefix.size());
-  const size_t split = path.find("__");
-  path.replace(split, 2, ".");
+  for (size_t at = path.find("__"); at != std::string::npos; at = path.find("__", at)) path.replace(at, 2, ".");
   std::ranges::transform(path, path.begin(), [](const char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
   return path;
 }
@@ -181,16 +184,23 @@ Status ApplyOverrides(const Sources& sources, Loaded& loaded) {
   return OkStatus();
 }
 
-// Calls line(field, indent) for every field, under its section's heading.
+// Calls line(field, indent, key) for every field, under the headings of its sections.
 template <typename Line>
 void ForEachLine(std::string& out, const Line line) {
-  std::string_view section;
+  std::vector<std::string_view> open;  // Sections whose headings stand above.
   for (const Field& field : Fields()) {
-    const size_t dot = field.path.find('.');
-    const std::string_view own = dot == std::string_view::npos ? std::string_view() : field.path.substr(0, dot);
-    if (own != section) out += fmt::format("{}:\n", own);
-    section = own;
-    line(field, own.empty() ? "" : "  ", dot == std::string_view::npos ? field.path : field.path.substr(dot + 1));
+    std::vector<std::string_view> sections;
+    std::string_view key = field.path;
+    for (size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.')) {
+      sections.push_back(key.substr(0, dot));
+      key.remove_prefix(dot + 1);
+    }
+    size_t shared = 0;
+    while (shared < std::min(open.size(), sections.size()) && open[shared] == sections[shared]) ++shared;
+    for (size_t i = shared; i < sections.size(); ++i)
+      out += fmt::format("{}{}:\n", std::string(2 * i, ' '), sections[i]);
+    open = std::move(sections);
+    line(field, std::string(2 * open.size(), ' '), key);
   }
 }
 

@@ -385,7 +385,7 @@ class DiskStore final : public TierStore {
 
   TierContents Contents() const override {
     const MutexLock lock(mu_);
-    return {index_.count(), index_.bytes(), index_.budget_bytes(), index_.evictions()};
+    return {index_.count(), index_.bytes(), index_.budget_bytes(), index_.evictions(), damaged_};
   }
 
  private:
@@ -475,6 +475,7 @@ class DiskStore final : public TierStore {
       // Not a newer version of it.
       if (entry == nullptr || entry->value.sequence != version.sequence) return;
       index_.Remove(key);
+      damaged_ += status.code() == StatusCode::kDataLoss ? 1 : 0;
     }
     Logger("cache")->warn("a record is dropped: {}", status.message());
     RemoveFile(PathOf(key, version.sequence));
@@ -510,6 +511,7 @@ class DiskStore final : public TierStore {
 
   mutable Mutex mu_;
   Index index_ GUARDED_BY(mu_);
+  int64_t damaged_ GUARDED_BY(mu_) = 0;
   uint64_t next_sequence_ GUARDED_BY(mu_) = 1;
   std::vector<std::string> unremoved_ GUARDED_BY(mu_);
 };

@@ -79,6 +79,7 @@ class RamStore final : public TierStore {
     }
     if (blob.payload_bytes != sink.bytes()) {
       const MutexLock lock(mu_);
+      ++damaged_;
       // Not one that was put meanwhile.
       if (const auto* entry = index_.Find(key); entry != nullptr && entry->value.payload == blob.payload) {
         index_.Remove(key);
@@ -101,7 +102,7 @@ class RamStore final : public TierStore {
 
   TierContents Contents() const override {
     const MutexLock lock(mu_);
-    return {index_.count(), index_.bytes(), index_.budget_bytes(), index_.evictions()};
+    return {index_.count(), index_.bytes(), index_.budget_bytes(), index_.evictions(), damaged_};
   }
 
  private:
@@ -109,6 +110,7 @@ class RamStore final : public TierStore {
 
   mutable Mutex mu_;
   LruIndex<Blob> index_ GUARDED_BY(mu_);
+  int64_t damaged_ GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace

@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "cache/tiers/byte_stream.h"
+#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/file_layer.h"
 #include "cache/tiers/tier_store.h"
 
@@ -43,5 +47,22 @@ struct DiskDescription {
 StatusOr<DiskDescription> DescribeDiskFolder(const std::string& path, FileLayer& files, bool check_payloads);
 // Whether a folder was made by MakeDiskStore.
 bool IsDiskFolder(const std::string& path, FileLayer& files);
+
+struct RemoteOptions {
+  std::string address = {};   // "HOST:PORT" or "unix:PATH".
+  std::string username = {};  // Empty: the server's default user.
+  std::string password = {};  // Empty: no AUTH. Never logged.
+  std::string secret = {};    // Of the deployment, for the MACs; at least 32 bytes. Never logged.
+  std::string key_prefix = "invar";
+  std::string store_id = {};
+  int64_t ttl_ms = int64_t{24} * 3600 * 1000;
+  TimeNs io_timeout = TimeNs{10} * 1'000'000'000;  // Of a whole call; an earlier deadline of the call wins.
+  std::optional<TlsOptions> tls = {};
+  CircuitBreaker::Options breaker = {};
+};
+
+// Does not connect yet: a server that is down costs misses, not the start.
+// Errors: INVALID_ARGUMENT for the secret and for the files of `tls`.
+StatusOr<std::unique_ptr<TierStore>> MakeRespStore(RemoteOptions options, const Clock& clock);
 
 }  // namespace invar::cache

@@ -1,6 +1,8 @@
 // See tally.h.
 #include "cache/tiers/tally.h"
 
+#include <fmt/format.h>
+
 namespace invar::cache {
 
 void DecayedRate::Add(const int64_t bytes, const double seconds) {
@@ -9,9 +11,20 @@ void DecayedRate::Add(const int64_t bytes, const double seconds) {
   seconds_ = seconds_ * kKept + seconds;
 }
 
-void TierTally::Accept(const int64_t bytes) {
+Status TierTally::Admit(const TierCall call, const int64_t bytes, const TierLimits& limits,
+                        const std::string_view tier) {
+  const bool too_many = stats_.in_flight >= limits.queue_max;
+  const bool too_large = stats_.in_flight_bytes + bytes > limits.queue_bytes_max && stats_.in_flight_bytes > 0;
+  if (too_many || too_large) {
+    Status full =
+        ResourceExhausted(fmt::format("{}: {} calls with {} bytes in flight, at most {} and {}", tier, stats_.in_flight,
+                                      stats_.in_flight_bytes, limits.queue_max, limits.queue_bytes_max));
+    Count(call, full);
+    return full;
+  }
   ++stats_.in_flight;
   stats_.in_flight_bytes += bytes;
+  return OkStatus();
 }
 
 void TierTally::End(const TierCall call, const Status& status, const int64_t bytes, const double seconds) {
@@ -57,6 +70,7 @@ TierStats TierTally::Read(const TierContents& contents) const {
   out.bytes = contents.bytes;
   out.budget_bytes = contents.budget_bytes;
   out.evictions = contents.evictions;
+  out.damaged = contents.damaged;
   out.write_bytes_per_second = writes_.bytes_per_second();
   out.read_bytes_per_second = reads_.bytes_per_second();
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/status.h"
 #include "cache/tiers/tier.h"
@@ -25,14 +26,13 @@ class DecayedRate {
 // Threads: its owner's lock.
 class TierTally {
  public:
-  void Accept(int64_t bytes);
-  // A call that was accepted has ended; `seconds` is the time the store worked on it.
+  // Counts a call as in flight, or as refused. Errors: RESOURCE_EXHAUSTED saying what is full.
+  Status Admit(TierCall call, int64_t bytes, const TierLimits& limits, std::string_view tier);
+  // A call that was admitted has ended; `seconds` is the time the store worked on it.
   void End(TierCall call, const Status& status, int64_t bytes, double seconds);
-  // A call that was not accepted.
+  // A call that was refused for another reason.
   void Refuse(TierCall call, const Status& status);
 
-  int64_t in_flight() const { return stats_.in_flight; }
-  int64_t in_flight_bytes() const { return stats_.in_flight_bytes; }
   TierStats Read(const TierContents& contents) const;
 
  private:

@@ -36,7 +36,7 @@ class ThreadedTier final : public Tier {
  public:
   ThreadedTier(std::unique_ptr<TierStore> store, const Clock& clock, const ThreadedTierOptions& options)
       : store_(std::move(store)), clock_(clock), options_(options) {
-    Check(options.threads > 0 && options.queue_max > 0, "a tier has threads and a queue");
+    Check(options.threads > 0 && options.limits.queue_max > 0, "a tier has threads and a queue");
     for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
     threads_.emplace_back([this] { EndLateJobs(); });
   }
@@ -70,14 +70,10 @@ class ThreadedTier final : public Tier {
   }
 
   Status Put(TierRecord record, TierPayload payload, const TimeNs deadline, TierDone done) override {
-    if (static_cast<int64_t>(record.header.size()) > kTierHeaderBytesMax ||
-        record.payload_bytes > kTierPayloadBytesMax) {
-      const Status status = InvalidArgument(
-          fmt::format("a record of {} header bytes (at most {}) and {} payload bytes (at most {})",
-                      record.header.size(), kTierHeaderBytesMax, record.payload_bytes, kTierPayloadBytesMax));
+    if (Status fits = CheckRecord(record); !fits.ok()) {
       const MutexLock lock(mu_);
-      tally_.Refuse(TierCall::kPut, status);
-      return status;
+      tally_.Refuse(TierCall::kPut, fits);
+      return fits;
     }
     auto job = std::make_shared<Job>(TierCall::kPut, std::move(payload), deadline);
     Check(job->transfer.bytes() == record.payload_bytes, "spans sum up to payload_bytes", job->transfer.bytes(),
@@ -129,17 +125,8 @@ class ThreadedTier final : public Tier {
     {
       const MutexLock lock(mu_);
       if (closing_) return Closed();
-      const int64_t bytes = tally_.in_flight_bytes() + job->transfer.bytes();
-      const bool is_full = tally_.in_flight() >= options_.queue_max ||
-                           (bytes > options_.queue_bytes_max && tally_.in_flight_bytes() > 0);
-      if (is_full) {
-        const Status status = ResourceExhausted(
-            fmt::format("{}: {} calls with {} bytes in flight, at most {} and {}", store_->name(), tally_.in_flight(),
-                        tally_.in_flight_bytes(), options_.queue_max, options_.queue_bytes_max));
-        tally_.Refuse(job->call, status);
-        return status;
-      }
-      tally_.Accept(job->transfer.bytes());
+      Status admitted = tally_.Admit(job->call, job->transfer.bytes(), options_.limits, store_->name());
+      if (!admitted.ok()) return admitted;
       is_nearest = open_.empty() || job->transfer.deadline() < open_.begin()->first;
       open_.emplace(job->transfer.deadline(), job);
       (is_read ? reads_ : writes_).push_back(std::move(job));

@@ -14,8 +14,7 @@ namespace invar::cache {
 struct ThreadedTierOptions {
   // Two, so that a read does not wait for the whole of a write.
   int threads = 2;
-  int64_t queue_max = 256;                     // Calls in flight.
-  int64_t queue_bytes_max = int64_t{1} << 30;  // Payloads and sinks in flight; one call may always run alone.
+  TierLimits limits = {};
 };
 
 // Deadlines are of `clock`, which must run in real time and outlive the tier.

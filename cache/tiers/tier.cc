@@ -1,6 +1,8 @@
 // Names of reasons, and the caller's memory of one call.
 #include "cache/tiers/tier.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -121,6 +123,13 @@ bool TierTransfer::End() {
 bool TierTransfer::ended() {
   const MutexLock lock(mu_);
   return ended_;
+}
+
+Status CheckRecord(const TierRecord& record) {
+  const auto header_bytes = static_cast<int64_t>(record.header.size());
+  if (header_bytes <= kTierHeaderBytesMax && record.payload_bytes <= kTierPayloadBytesMax) return OkStatus();
+  return InvalidArgument(fmt::format("a record of {} header bytes (at most {}) and {} payload bytes (at most {})",
+                                     header_bytes, kTierHeaderBytesMax, record.payload_bytes, kTierPayloadBytesMax));
 }
 
 Status CallEnded() { return Status(StatusCode::kDeadlineExceeded, "the call ended while the tier worked on it"); }

@@ -73,6 +73,7 @@ struct TierStats {
   int64_t bytes = -1;
   int64_t budget_bytes = -1;
   int64_t evictions = 0;
+  int64_t damaged = 0;  // Records whose size, checksum or MAC was wrong when any call met them; each was dropped.
 
   // Calls that have ended, refused ones included.
   int64_t finds = 0;

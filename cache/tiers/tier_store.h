@@ -54,11 +54,20 @@ class TierTransfer {
 // What a store gives back where CopyFromPayload or CopyToSink said that the call has ended; nobody sees it.
 Status CallEnded();
 
+// What a tier holds for its callers at once; beyond that it refuses.
+struct TierLimits {
+  int64_t queue_max = 256;                     // Calls in flight.
+  int64_t queue_bytes_max = int64_t{1} << 30;  // Payloads and sinks in flight; one call may always run alone.
+};
+// INVALID_ARGUMENT for a record beyond the limits of tier.h.
+Status CheckRecord(const TierRecord& record);
+
 struct TierContents {
   int64_t records = -1;
   int64_t bytes = -1;
   int64_t budget_bytes = -1;
   int64_t evictions = 0;
+  int64_t damaged = 0;
 };
 
 // Threads: any number at once.

@@ -54,6 +54,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"section_is_text", "server: here\n", "server: wants a section of keys"},
         BadFile{"section_is_list", "server: [a]\n", "server: wants a section of keys"},
         BadFile{"section_is_empty", "server:\n", "server: wants a section of keys"},
+        BadFile{"nested_unknown_key", "cache:\n  tiers:\n    disk:\n      paht: x\n",
+                "f.yaml:4: unknown key 'cache.tiers.disk.paht'; did you mean 'cache.tiers.disk.path'?"},
+        BadFile{"nested_unknown_section", "cache:\n  tears: {}\n", "f.yaml:2: unknown key 'cache.tears'"},
+        BadFile{"nested_section_is_text", "cache:\n  tiers: here\n", "cache.tiers: wants a section of keys"},
+        BadFile{"nested_key_twice", "cache:\n  tiers:\n    threads: 1\n    threads: 2\n", "'threads' is given twice"},
+        BadFile{"remote_without_secret", "cache: {tiers: {remote: {address: 'localhost:1'}}}\n",
+                "cache.tiers.remote.hmac_secret_file: is required"},
+        BadFile{"remote_bad_address", "cache: {tiers: {remote: {address: here, hmac_secret_file: f}}}\n",
+                "wants HOST:PORT or unix:/PATH"},
+        BadFile{"remote_plain_beyond_loopback", "cache: {tiers: {remote: {address: 'a:1', hmac_secret_file: f}}}\n",
+                "is another machine: set tls: true"},
+        BadFile{"remote_user_without_password",
+                "cache: {tiers: {remote: {address: 'unix:/s', hmac_secret_file: f, username: u}}}\n",
+                "cache.tiers.remote.username: needs password_file"},
+        BadFile{"remote_tls_on_unix",
+                "cache: {tiers: {remote: {address: 'unix:/s', hmac_secret_file: f, tls: true}}}\n",
+                "is for addresses HOST:PORT"},
+        BadFile{"remote_tls_files_without_tls",
+                "cache: {tiers: {remote: {address: 'localhost:1', hmac_secret_file: f, tls_ca: c}}}\n",
+                "must be true where tls_ca"},
+        BadFile{"remote_key_alone",
+                "cache: {tiers: {remote: {address: 'a:1', hmac_secret_file: f, tls: true, tls_key: k}}}\n",
+                "both or none"},
         BadFile{"not_yaml", "server: [\n", "not YAML"}, BadFile{"tab_indent", "server:\n\tlisten: a:1\n", "not YAML"},
         BadFile{"two_documents", "version: 1\n---\nversion: 1\n", "one YAML document"},
         BadFile{"list_key", "? [a, b]\n: c\n", "a key must be plain text"},
@@ -134,6 +157,21 @@ std::string WriteFile(const std::string& yaml) {
   const std::string path = testing::TempDir() + "/invar_config_test.yaml";
   std::ofstream(path) << yaml;
   return path;
+}
+
+TEST(NestedSections, AreReadFromFileEnvironmentAndCommandLine) {
+  const StatusOr<Loaded> file = LoadText("cache:\n  tiers:\n    threads: 3\n    disk:\n      path: /a\n", "f.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->config.cache.tiers.threads, 3);
+  EXPECT_EQ(file->config.cache.tiers.disk.path, "/a");
+  EXPECT_EQ(file->origins.at("cache.tiers.disk.path"), "f.yaml:5");
+  const StatusOr<Loaded> other = Load({.file = {},
+                                       .environment = {{"INVAR_CACHE__TIERS__DISK__PATH", "/b"}},
+                                       .sets = {"cache.tiers.remote.ttl=2h"},
+                                       .model = {}});
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  EXPECT_EQ(other->config.cache.tiers.disk.path, "/b");
+  EXPECT_EQ(other->config.cache.tiers.remote.ttl, std::chrono::hours(2));
 }
 
 TEST(Load, PrefersSetOverEnvironmentOverFileOverDefault) {

@@ -1,4 +1,5 @@
-// invar inspect: what is in a model folder, in words: the plan the loader would follow, and whether the weights fit it.
+// invar inspect: what is in a folder, in words. A model: the plan the loader would follow, and whether the weights fit
+// it. A disk tier: inspect_tier.cc.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,6 +15,7 @@
 #include "models/stack_plan.h"
 #include "models/weights/checkpoint.h"
 #include "tools/invar/command.h"
+#include "tools/invar/inspect_tier.h"
 #include "tools/invar/parse.h"
 
 namespace invar::tools {
@@ -111,10 +113,13 @@ void PrintWords(const std::string& folder, const models::StackPlan& plan, const 
 int RunInspect(int argc, char** argv) {
   std::string folder;
   bool as_json = false;
-  CLI::App app("Say in words what is in a model folder.", "invar inspect");
-  app.add_option("path", folder, "model folder")->required();
+  bool check_payloads = false;
+  CLI::App app("Say in words what is in the folder of a model or of a disk tier.", "invar inspect");
+  app.add_option("path", folder, "model folder, or cache.tiers.disk.path")->required();
+  app.add_flag("--check", check_payloads, "disk tier: read every payload against its checksums");
   app.add_flag("--json", as_json, "one JSON object");
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
+  if (IsTierFolder(folder)) return InspectTierFolder(folder, check_payloads, as_json);
   const auto fail = [](const Status& status) { return ExitOf("inspect", status); };
   std::string text;
   const StatusOr<models::StackPlan> plan = models::ReadStackPlan(folder, text);

@@ -24,8 +24,9 @@ constexpr Command kCommands[] = {
     {"bench", "serve", "load a daemon and report latencies and throughput", RunBenchServe},
     {"bench", "kernels", "kernels against this machine's limits", RunBenchKernels},
     {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},
+    {"bench", "tiers", "tiers of the prefix cache against this machine's limits", RunBenchTiers},
     {"", "sim", "the whole engine in deterministic simulation", RunSim},
-    {"", "inspect", "say in words what is in a model folder", RunInspect},
+    {"", "inspect", "say in words what is in a model's or a disk tier's folder", RunInspect},
     {"", "config", "explain every configuration field, check a file", RunConfig},
 };
 

@@ -333,6 +333,7 @@ TEST_F(DiskTest, DamagedHeadsAreNoRecordsOfTheInventory) {
   const auto tier = Open(kBudget);
   EXPECT_EQ(tier->Inventory().size(), 2u);
   EXPECT_EQ(tier->Stats().records, 2);
+  EXPECT_EQ(tier->Stats().damaged, 1);
   EXPECT_EQ(Files(".record").size(), 2u);
 }
 

@@ -76,7 +76,7 @@ class ThreadedTierTest : public testing::Test, public TierPlace {
 };
 
 TEST_F(ThreadedTierTest, AFullQueueRefusesAtOnceAndCountsIt) {
-  const auto tier = Open({.threads = 1, .queue_max = 3});
+  const auto tier = Open({.threads = 1, .limits = {.queue_max = 3}});
   door->Set(false);
   const std::vector<std::byte> payload = MadeBytes(1, 10);
   std::vector<Awaited<Status>> puts(4);
@@ -99,7 +99,7 @@ TEST_F(ThreadedTierTest, AFullQueueRefusesAtOnceAndCountsIt) {
 }
 
 TEST_F(ThreadedTierTest, BytesInFlightAreLimitedButOneLargeCallRuns) {
-  const auto tier = Open({.threads = 1, .queue_bytes_max = 100});
+  const auto tier = Open({.threads = 1, .limits = {.queue_bytes_max = 100}});
   door->Set(false);
   const std::vector<std::byte> payload = MadeBytes(1, 1000);
   Awaited<Status> large;
@@ -111,7 +111,7 @@ TEST_F(ThreadedTierTest, BytesInFlightAreLimitedButOneLargeCallRuns) {
 }
 
 TEST_F(ThreadedTierTest, AStuckStoreCostsMissesByDeadlineAndReleasesTheMemory) {
-  const auto tier = Open({.threads = 2, .queue_max = 64});
+  const auto tier = Open({.threads = 2, .limits = {.queue_max = 64}});
   door->Set(false);
   const std::vector<std::byte> payload = MadeBytes(1, 1000);
   auto handle = std::make_shared<int>(0);

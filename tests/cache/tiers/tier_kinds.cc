@@ -6,8 +6,10 @@
 #include <ostream>
 
 #include "base/split_mix64.h"
+#include "cache/tiers/simulated.h"
 #include "cache/tiers/stores.h"
 #include "cache/tiers/threaded_tier.h"
+#include "tests/cache/tiers/redis_server.h"
 #include "tests/cache/tiers/temp_folder.h"
 
 namespace invar::cache {
@@ -44,6 +46,35 @@ class DiskPlace final : public RealTimePlace {
   const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
 };
 
+class RemotePlace final : public RealTimePlace {
+ public:
+  std::unique_ptr<Tier> Open(int64_t) override {
+    StatusOr<std::unique_ptr<TierStore>> store =
+        MakeRespStore({.address = server_.address(), .secret = std::string(32, 's'), .store_id = "a model"}, clock_);
+    Check(store.ok(), "the store is made", store.status().message());
+    return MakeThreadedTier(*std::move(store), clock_, {});
+  }
+
+ private:
+  const RedisServer server_;
+};
+
+// Without faults, it must do what the others do.
+class SimulatedPlace final : public TierPlace {
+ public:
+  std::unique_ptr<Tier> Open(const int64_t budget_bytes) override {
+    return MakeSimulatedTier(MakeRamStore(budget_bytes), clock_, {.seed = 1});
+  }
+  TimeNs Now() const override { return clock_.Now(); }
+  void Step(Tier& tier) override {
+    const TimeNs next = tier.Poll(clock_.Now());
+    if (next != kNever) clock_.Advance(next - clock_.Now());
+  }
+
+ private:
+  SimulatedClock clock_;
+};
+
 std::string MadeHeader(const uint64_t seed) { return "header of " + std::to_string(seed); }
 
 }  // namespace
@@ -54,7 +85,9 @@ void PrintTo(const TierKind& kind, std::ostream* out) { *out << kind.name; }
 
 std::vector<TierKind> AllTierKinds() {
   return {{"ram", false, true, [] { return std::make_unique<RamPlace>(); }},
-          {"disk", true, true, [] { return std::make_unique<DiskPlace>(); }}};
+          {"disk", true, true, [] { return std::make_unique<DiskPlace>(); }},
+          {"remote", true, false, [] { return std::make_unique<RemotePlace>(); }},
+          {"simulated", false, true, [] { return std::make_unique<SimulatedPlace>(); }}};
 }
 
 std::vector<std::byte> MadeBytes(const uint64_t seed, const int64_t count) {

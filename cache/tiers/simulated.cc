@@ -1,0 +1,189 @@
+// See simulated.h. A call is decided when it is made and carried out when it is due, in the order of due times; equal
+// times in the order of the calls. So the store sees one call at a time, and the same ones for the same seed.
+#include "cache/tiers/simulated.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/split_mix64.h"
+#include "cache/tiers/tally.h"
+
+namespace invar::cache {
+namespace {
+
+enum class Fate { kWell, kLate, kFailed, kFailedAfterwards, kLost, kDamaged };
+
+class SimulatedTier final : public Tier {
+ public:
+  SimulatedTier(std::unique_ptr<TierStore> store, const Clock& clock, const SimulatedTierOptions& options)
+      : store_(std::move(store)), clock_(clock), options_(options), random_(options.seed) {
+    Check(options.delay_min > 0 && options.delay_min <= options.delay_max, "every call takes some time");
+  }
+
+  ~SimulatedTier() override {
+    closing_ = true;
+    const Status closed(StatusCode::kCancelled, "the tier was closed");
+    while (!open_.empty()) {
+      Call call = std::move(open_.extract(open_.begin()).mapped());
+      End(call, closed, clock_.Now(), [&] { call.fail(closed); });
+    }
+  }
+
+  std::string_view name() const override { return store_->name(); }
+  std::vector<TierRecord> Inventory() override { return store_->Inventory(); }
+
+  Status Find(std::vector<TierKey> keys, const TimeNs deadline, TierFindDone done) override {
+    return Enqueue<StatusOr<std::vector<TierRecord>>>(
+        TierCall::kFind, std::make_shared<TierTransfer>(deadline),
+        [this, keys = std::move(keys)](TierTransfer& call) { return store_->Find(keys, call); }, {}, std::move(done));
+  }
+  Status Put(TierRecord record, TierPayload payload, const TimeNs deadline, TierDone done) override {
+    if (Status fits = CheckRecord(record); !fits.ok()) {
+      tally_.Refuse(TierCall::kPut, fits);
+      return fits;
+    }
+    auto transfer = std::make_shared<TierTransfer>(std::move(payload), deadline);
+    Check(transfer->bytes() == record.payload_bytes, "spans sum up to payload_bytes", transfer->bytes());
+    const TierKey key = record.key;
+    return Enqueue<Status>(
+        TierCall::kPut, std::move(transfer),
+        [this, record = std::move(record)](TierTransfer& call) { return store_->Put(record, call); }, key,
+        std::move(done));
+  }
+  Status Get(const TierKey& key, TierSink sink, const TimeNs deadline, TierGetDone done) override {
+    return Enqueue<StatusOr<std::string>>(
+        TierCall::kGet, std::make_shared<TierTransfer>(std::move(sink), deadline),
+        [this, key](TierTransfer& call) { return store_->Get(key, call); }, key, std::move(done));
+  }
+  Status Drop(const TierKey& key, const TimeNs deadline, TierDone done) override {
+    return Enqueue<Status>(
+        TierCall::kDrop, std::make_shared<TierTransfer>(deadline),
+        [this, key](TierTransfer& call) { return store_->Drop(key, call); }, key, std::move(done));
+  }
+
+  TierStats Stats() const override { return tally_.Read(store_->Contents()); }
+
+  TimeNs Poll(const TimeNs now) override {
+    while (!open_.empty() && open_.begin()->first.first <= now) {
+      Call call = std::move(open_.extract(open_.begin()).mapped());
+      call.carry_out(call, now);
+    }
+    return open_.empty() ? kNever : open_.begin()->first.first;
+  }
+
+ private:
+  struct Call {
+    TierCall kind;
+    std::shared_ptr<TierTransfer> transfer;
+    TimeNs began;
+    Fate fate;
+    std::function<void(Call&, TimeNs)> carry_out;
+    std::function<void(Status)> fail;
+  };
+
+  static const Status& StatusOf(const Status& status) { return status; }
+  template <typename T>
+  static const Status& StatusOf(const StatusOr<T>& result) {
+    return result.status();
+  }
+
+  template <typename Result, typename Work>
+  Status Enqueue(const TierCall kind, std::shared_ptr<TierTransfer> transfer, Work work,
+                 const std::optional<TierKey> key, std::function<void(Result)> done) {
+    if (closing_) return Status(StatusCode::kCancelled, "the tier was closed");
+    if (Status admitted = tally_.Admit(kind, transfer->bytes(), options_.limits, store_->name()); !admitted.ok()) {
+      return admitted;
+    }
+    const TimeNs now = clock_.Now();
+    const double transfer_s = static_cast<double>(transfer->bytes()) / options_.bytes_per_second;
+    TimeNs due = now + options_.delay_min + Below(options_.delay_max - options_.delay_min + 1) +
+                 static_cast<TimeNs>(transfer_s * 1e9);
+    Fate fate = DrawFate(kind);
+    if (fate == Fate::kLate) due = now + options_.stuck_ns;
+    if (due >= transfer->deadline()) {
+      due = std::max(transfer->deadline(), now);
+      fate = Fate::kLate;
+    }
+    Call call{.kind = kind, .transfer = std::move(transfer), .began = now, .fate = fate, .carry_out = {}, .fail = {}};
+    call.fail = [done](Status status) {
+      if (done) done(std::move(status));
+    };
+    call.carry_out = [this, work = std::move(work), key, done = std::move(done)](Call& self, const TimeNs at) {
+      Result result = Outcome<Result>(self, work, key);
+      End(self, StatusOf(result), at, [&] {
+        if (done) done(std::move(result));
+      });
+    };
+    open_.emplace(std::pair(due, next_++), std::move(call));
+    return OkStatus();
+  }
+
+  template <typename Result, typename Work>
+  Result Outcome(Call& call, const Work& work, const std::optional<TierKey>& key) {
+    const Status failed = Unavailable("simulated: the tier failed");
+    TierTransfer none(kNever);
+    switch (call.fate) {
+      case Fate::kLate:
+        return Status(StatusCode::kDeadlineExceeded, "simulated: not in time");
+      case Fate::kFailed:
+        return failed;
+      case Fate::kFailedAfterwards:
+        (void)work(*call.transfer);
+        return failed;
+      case Fate::kDamaged:
+        (void)store_->Drop(*key, none);
+        return DataLoss("simulated: the record is damaged");
+      case Fate::kLost: {
+        Result result = work(*call.transfer);
+        (void)store_->Drop(*key, none);
+        return result;
+      }
+      case Fate::kWell:
+        break;
+    }
+    return work(*call.transfer);
+  }
+
+  template <typename RunDone>
+  void End(Call& call, const Status& status, const TimeNs now, const RunDone& run_done) {
+    Check(call.transfer->End(), "a call ends once");
+    tally_.End(call.kind, status, call.transfer->bytes(), ToSeconds(now - call.began));
+    run_done();
+  }
+
+  Fate DrawFate(const TierCall kind) {
+    const bool writes = kind == TierCall::kPut || kind == TierCall::kDrop;
+    auto draw = static_cast<int>(Below(1000));
+    const auto falls_in = [&draw](const int share) { return (draw -= share) < 0; };
+    if (falls_in(options_.stuck)) return Fate::kLate;
+    if (falls_in(options_.failed)) return writes && Below(2) == 0 ? Fate::kFailedAfterwards : Fate::kFailed;
+    if (falls_in(options_.lost)) return kind == TierCall::kPut ? Fate::kLost : Fate::kWell;
+    if (falls_in(options_.damaged)) return kind == TierCall::kGet ? Fate::kDamaged : Fate::kWell;
+    return Fate::kWell;
+  }
+
+  TimeNs Below(const TimeNs bound) { return static_cast<TimeNs>(random_.Next() % static_cast<uint64_t>(bound)); }
+
+  const std::unique_ptr<TierStore> store_;
+  const Clock& clock_;
+  const SimulatedTierOptions options_;
+  SplitMix64 random_;
+  bool closing_ = false;
+  uint64_t next_ = 0;
+  std::map<std::pair<TimeNs, uint64_t>, Call> open_;  // By due time.
+  TierTally tally_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tier> MakeSimulatedTier(std::unique_ptr<TierStore> store, const Clock& clock,
+                                        const SimulatedTierOptions& options) {
+  return std::make_unique<SimulatedTier>(std::move(store), clock, options);
+}
+
+}  // namespace invar::cache
