@@ -163,7 +163,7 @@ TEST(OptimalDp, EvenSpacingIsOptimalForUniformDepths) {
     Demand demand;
     for (int32_t depth = 1; depth < length; ++depth) demand.push_back({depth, kWeightOne});
     EXPECT_EQ(ChainDp(demand, slots).Cost(slots),
-              RecomputeCost(demand, balanced->Place({.demand = {}, .length = length, .slots = slots, .fixed = {}})));
+              RecomputeCost(demand, balanced->Place({.length = length, .slots = slots})));
   }
 }
 
@@ -181,7 +181,7 @@ TEST(OptimalDp, EvenSpacingIsOptimalInTheWorstCase) {
     for (int32_t slots = 0; slots <= 4; ++slots) {
       int32_t best = length;
       ForEachSubset(length, slots, [&](const auto& positions) { best = std::min(best, widest(positions, length)); });
-      const auto even = balanced->Place({.demand = {}, .length = length, .slots = slots, .fixed = {}});
+      const auto even = balanced->Place({.length = length, .slots = slots});
       EXPECT_EQ(widest(even, length), best) << "length " << length << " slots " << slots;
     }
   }

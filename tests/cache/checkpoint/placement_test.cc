@@ -11,7 +11,7 @@ namespace {
 
 std::vector<int32_t> Place(const std::string_view name, const int32_t length, const int32_t slots,
                            const DemandView demand = {}) {
-  return MakePlacement(name)->Place({.demand = demand, .length = length, .slots = slots, .fixed = {}});
+  return MakePlacement(name)->Place({.demand = demand, .length = length, .slots = slots});
 }
 
 class AnyPlacement : public testing::TestWithParam<std::string_view> {};
