@@ -64,9 +64,9 @@ class Learned {
 
   int64_t Serve(const Document& document) {
     const cache::ClassKey key = {.size_bucket = cache::SizeBucket(document.length)};
-    request_ = {.key = key, .to = Position(document.length)};
+    request_ = {.key = key, .to = document.length};
     Depths positions;
-    for (const cache::Candidate& candidate : planner_.Plan(request_)) positions.push_back(candidate.position.value());
+    for (const cache::Candidate& candidate : planner_.Plan(request_)) positions.push_back(candidate.at);
     planner_.ObserveEntry(key);
     int64_t tokens = 0;
     for (const int32_t depth : document.later) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -37,20 +36,20 @@ struct CheckpointPlanner::Mailbox {
 namespace {
 
 // Overlaps kept for the back-test, should a job of the class take long; what comes beyond only moves the histograms.
-constexpr size_t kBackTestMax = 128;
+constexpr int32_t kBackTestMax = 128;
 
 // Entries added to those seen: one prefix that was come back to once says little about the next one.
 constexpr int64_t kEntriesPrior = 1;
 
-bool IsNear(const Position a, const Position b, const int32_t tokens) { return std::abs(a - b) < tokens; }
+bool IsNear(const int32_t a, const int32_t b, const int32_t tokens) { return std::abs(a - b) < tokens; }
 
-bool Comes(const Candidate& a, const Candidate& b) { return a.position < b.position; }
+bool Comes(const Candidate& a, const Candidate& b) { return a.at < b.at; }
 
-// Whether a candidate at `position` would be closer than `tokens` to one of `kept` (ascending).
-bool IsCrowded(const std::vector<Candidate>& kept, const Position position, const int32_t tokens) {
-  const auto next = std::lower_bound(kept.begin(), kept.end(), Candidate{.position = position}, Comes);
-  return (next != kept.end() && IsNear(next->position, position, tokens)) ||
-         (next != kept.begin() && IsNear(std::prev(next)->position, position, tokens));
+// Whether a candidate at `at` would be closer than `tokens` to one of `kept` (ascending).
+bool IsCrowded(const std::vector<Candidate>& kept, const int32_t at, const int32_t tokens) {
+  const auto next = std::lower_bound(kept.begin(), kept.end(), Candidate{.at = at}, Comes);
+  return (next != kept.end() && IsNear(next->at, at, tokens)) ||
+         (next != kept.begin() && IsNear(std::prev(next)->at, at, tokens));
 }
 
 void Insert(std::vector<Candidate>& kept, const Candidate& candidate) {
@@ -62,12 +61,12 @@ bool Uses(const PlacementTraits& traits, const CheckpointKind kind) {
     case CheckpointKind::kBranch:
       return traits.at_branch;
     case CheckpointKind::kHint:
-    case CheckpointKind::kBoundary:
       return traits.at_hints;
     case CheckpointKind::kPromptEnd:
     case CheckpointKind::kEnd:
       return traits.at_end;
     case CheckpointKind::kPlanned:
+    case CheckpointKind::kPreempted:
       return true;
   }
   Check(false, "a kind is one of six", static_cast<int>(kind));
@@ -78,13 +77,13 @@ bool Uses(const PlacementTraits& traits, const CheckpointKind kind) {
 void FillSavings(std::vector<Candidate>& candidates, const DemandView demand, const PlanRequest& request) {
   auto point = demand.begin();
   for (size_t i = 0; i < candidates.size(); ++i) {
-    const int32_t begin = candidates[i].position - request.from;
-    const int32_t end = i + 1 < candidates.size() ? candidates[i + 1].position - request.from : INT32_MAX;
+    const int32_t begin = candidates[i].at - request.from;
+    const int32_t end = i + 1 < candidates.size() ? candidates[i + 1].at - request.from : INT32_MAX;
     int64_t weight = 0;
     while (point != demand.end() && point->depth < begin) ++point;
     for (; point != demand.end() && point->depth < end; ++point) weight += point->weight;
-    const Position before = i == 0 ? request.resume : candidates[i - 1].position;
-    candidates[i].saving = weight * (candidates[i].position - before);
+    const int32_t before = i == 0 ? request.resume : candidates[i - 1].at;
+    candidates[i].saving = weight * (candidates[i].at - before);
   }
 }
 
@@ -92,7 +91,7 @@ void FillSavings(std::vector<Candidate>& candidates, const DemandView demand, co
 std::vector<int32_t> DepthsIn(const std::span<const Candidate> candidates, const PlanRequest& request) {
   std::vector<int32_t> depths;
   for (const Candidate& candidate : candidates) {
-    if (candidate.position > request.from) depths.push_back(candidate.position - request.from);
+    if (candidate.at > request.from) depths.push_back(candidate.at - request.from);
   }
   return depths;
 }
@@ -109,9 +108,23 @@ int32_t SizeBucket(const int32_t tokens) {
   return std::bit_width(static_cast<uint32_t>(tokens)) - 1;
 }
 
-std::string_view CheckpointKindName(const CheckpointKind kind) {
-  constexpr std::array<std::string_view, 6> kNames = {"branch", "hint", "boundary", "prompt-end", "end", "planned"};
-  return kNames[static_cast<size_t>(kind)];
+int Importance(const CheckpointKind kind) {
+  switch (kind) {
+    case CheckpointKind::kBranch:
+      return 0;
+    case CheckpointKind::kHint:
+      return 1;
+    case CheckpointKind::kPromptEnd:
+      return 2;
+    case CheckpointKind::kEnd:
+      return 3;
+    case CheckpointKind::kPreempted:
+      return 4;
+    case CheckpointKind::kPlanned:
+      return 5;
+  }
+  Check(false, "a kind is one of six", static_cast<int>(kind));
+  return 0;
 }
 
 CheckpointPlanner::CheckpointPlanner(const PlannerOptions& options, std::shared_ptr<const PlacementPolicy> policy,
@@ -122,7 +135,8 @@ CheckpointPlanner::CheckpointPlanner(const PlannerOptions& options, std::shared_
       executor_(executor),
       mailbox_(std::make_shared<Mailbox>()) {
   Check(options.slots >= 0 && options.merge_tokens >= 1 && options.classes_max >= 1 &&
-            options.observations_first >= 1 && options.observations_max >= 1,
+            options.observations_first >= 1 && options.observations_max >= 1 &&
+            options.observations_first <= kBackTestMax && options.observations_max <= kBackTestMax,
         "planner options are in range");
 }
 
@@ -173,7 +187,7 @@ void CheckpointPlanner::ObserveOverlap(const ClassKey& key, const Overlap& overl
   for (const Anchor anchor : kAnchors) {
     of.histograms[static_cast<size_t>(anchor)].Add(CellOf(anchor, overlap), of.clock.one());
   }
-  if (of.since_renewal.size() < kBackTestMax) of.since_renewal.push_back(overlap);
+  if (static_cast<int32_t>(of.since_renewal.size()) < kBackTestMax) of.since_renewal.push_back(overlap);
   ++counts_.overlaps;
   if (of.renewing) return;
   const auto seen = static_cast<int32_t>(of.since_renewal.size());
@@ -226,18 +240,18 @@ void CheckpointPlanner::TakeFinished() {
 
 // By importance, then by depth; each stays unless a more important one is near.
 std::vector<Candidate> CheckpointPlanner::MergedFixed(const PlanRequest& request) const {
-  std::vector<FixedCandidate> fixed;
-  for (const FixedCandidate& candidate : request.fixed) {
-    const bool passes = candidate.position > request.resume && candidate.position <= request.to;
+  std::vector<CheckpointPlace> fixed;
+  for (const CheckpointPlace& candidate : request.fixed) {
+    const bool passes = candidate.at > request.resume && candidate.at <= request.to;
     if (passes && Uses(traits_, candidate.kind)) fixed.push_back(candidate);
   }
-  std::sort(fixed.begin(), fixed.end(), [](const FixedCandidate& a, const FixedCandidate& b) {
-    return std::tie(a.kind, a.position) < std::tie(b.kind, b.position);
+  std::sort(fixed.begin(), fixed.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
+    return std::pair(Importance(a.kind), a.at) < std::pair(Importance(b.kind), b.at);
   });
   std::vector<Candidate> kept;
-  for (const FixedCandidate& candidate : fixed) {
-    if (IsCrowded(kept, candidate.position, options_.merge_tokens)) continue;
-    Insert(kept, {.position = candidate.position, .kind = candidate.kind});
+  for (const CheckpointPlace& candidate : fixed) {
+    if (IsCrowded(kept, candidate.at, options_.merge_tokens)) continue;
+    Insert(kept, {.at = candidate.at, .kind = candidate.kind});
   }
   return kept;
 }
@@ -258,8 +272,8 @@ std::vector<int32_t> CheckpointPlanner::PlannedDepths(const PlanRequest& request
                          .restore_tokens = options_.restore_tokens});
   }
   std::vector<int32_t> planned;
-  for (const int32_t position : policy.Place({.length = request.to.value(), .slots = slots})) {
-    if (position > request.from.value()) planned.push_back(position - request.from.value());
+  for (const int32_t position : policy.Place({.length = request.to, .slots = slots})) {
+    if (position > request.from) planned.push_back(position - request.from);
   }
   return planned;
 }
@@ -269,8 +283,8 @@ std::vector<Candidate> CheckpointPlanner::Choose(const PlanRequest& request, con
         request.from, request.to);
   std::vector<Candidate> chosen = MergedFixed(request);
   for (const int32_t depth : PlannedDepths(request, *policy_, demand, chosen, options_.slots)) {
-    const Position position = request.from + depth;
-    if (!IsCrowded(chosen, position, options_.merge_tokens)) Insert(chosen, {.position = position});
+    const int32_t at = request.from + depth;
+    if (!IsCrowded(chosen, at, options_.merge_tokens)) Insert(chosen, {.at = at});
   }
   FillSavings(chosen, demand, request);
   return chosen;
@@ -334,7 +348,8 @@ void CheckpointPlanner::CheckIntegrity() const {
   for (auto of = classes_.begin(); of != classes_.end(); ++of) {
     const auto found = by_key_.find(of->key);
     Check(found != by_key_.end() && found->second == of, "a class is found by its key");
-    Check(of->since_renewal.size() <= kBackTestMax, "overlaps kept are limited", of->since_renewal.size());
+    Check(static_cast<int32_t>(of->since_renewal.size()) <= kBackTestMax, "overlaps kept are limited",
+          of->since_renewal.size());
     for (const OverlapHistogram& histogram : of->histograms) histogram.CheckIntegrity();
   }
 }

@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
 #include "cache/checkpoint/class_prior.h"
 #include "cache/checkpoint/placement.h"
 #include "cache/prefix/overlap_histogram.h"
+#include "cache/prefix_match.h"
 
 namespace invar::cache {
 
@@ -38,28 +38,23 @@ struct ClassKey {
 // Segments whose lengths agree within a factor of two share a bucket. Requires: tokens >= 1.
 int32_t SizeBucket(int32_t tokens);
 
-// Why a checkpoint lies where it lies, most important first: of two closer than `merge_tokens` the later kind goes.
-enum class CheckpointKind : uint8_t { kBranch, kHint, kBoundary, kPromptEnd, kEnd, kPlanned };
-std::string_view CheckpointKindName(CheckpointKind kind);
-
-struct FixedCandidate {
-  Position position;
-  CheckpointKind kind = CheckpointKind::kHint;
-};
+// Of two checkpoints closer than `merge_tokens` the more important kind stays: branch (0), then hint, end of the
+// prompt, end, preempted, planned. Template boundaries come as hints.
+int Importance(CheckpointKind kind);
 
 struct Candidate {
-  Position position;
+  int32_t at = 0;  // After so many tokens.
   CheckpointKind kind = CheckpointKind::kPlanned;
   int64_t saving = 0;  // Tokens expected to be saved by it alone, over the life of the prefix, x kWeightOne.
 };
 
 struct PlanRequest {
   ClassKey key;
-  Position resume{};                        // State is known here; checkpoints are possible from resume + 1 on.
-  Position from{};                          // End of what is shared: the private segment begins. At least `resume`.
-  Position to{};                            // End of what will run. At least `from`.
-  std::span<const FixedCandidate> fixed{};  // Any order; those outside (resume, to] are left out.
-  int64_t price = 0;                        // What a planned checkpoint must save: tokens x kWeightOne.
+  int32_t resume = 0;                        // State is known here; checkpoints are possible from resume + 1 on.
+  int32_t from = 0;                          // End of what is shared: the private segment begins. At least `resume`.
+  int32_t to = 0;                            // End of what will run. At least `from`.
+  std::span<const CheckpointPlace> fixed{};  // Any order; those outside (resume, to] are left out.
+  int64_t price = 0;                         // What a planned checkpoint must save: tokens x kWeightOne.
 };
 
 struct PlannerOptions {
@@ -67,7 +62,7 @@ struct PlannerOptions {
   int32_t merge_tokens = 64;       // Checkpoints closer than this are one.
   int32_t restore_tokens = 0;      // Work of a restore, in tokens of prefill.
   int32_t drift_max = 100;         // Renew a prior whose histogram moved by more, in thousandths of its mass...
-  int32_t observations_max = 64;   // ... or after this many overlaps.
+  int32_t observations_max = 64;   // ... or after this many overlaps; at most 128.
   int32_t observations_first = 4;  // Overlaps before a class plans at all.
   int32_t classes_max = 1024;      // The least recently used class is forgotten beyond it.
 };

@@ -18,6 +18,7 @@ int RunBenchServe(int argc, char** argv);
 int RunBenchKernels(int argc, char** argv);
 int RunBenchModel(int argc, char** argv);
 int RunBenchTiers(int argc, char** argv);
+int RunPlan(int argc, char** argv);
 int RunSim(int argc, char** argv);
 int RunInspect(int argc, char** argv);
 int RunConfig(int argc, char** argv);
