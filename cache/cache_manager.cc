@@ -32,7 +32,11 @@ struct CacheManager::Impl final : public EvictionListener {
         memory(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
         order(MakeLeastRecentlyUsed()),
         evictor(tree, memory, *order, *this, has_state),
-        store({.shape = options.shape, .identity = options.identity}, std::move(tiers), options.wake) {}
+        store({.shape = options.shape,
+               .identity = options.identity,
+               .read_deadline = options.tier_read_limit,
+               .write_deadline = options.tier_write_limit},
+              std::move(tiers), options.wake) {}
 
   void Evicting(const Node& node, const TimeNs now) override { Write(node, now); }
   bool Write(const Node& node, TimeNs now);

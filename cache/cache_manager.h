@@ -32,6 +32,8 @@ struct CacheOptions {
   Backing backing = Backing::kMemory;
   std::string identity = {};        // Model fingerprint and numerics id: what tiers must agree in.
   std::function<void()> wake = {};  // A tier has finished something: TakeArrivals. Any thread.
+  TimeNs tier_read_limit = int64_t{2} * 1'000'000'000;
+  TimeNs tier_write_limit = int64_t{30} * 1'000'000'000;
 };
 
 struct PrefixQuery {

@@ -67,10 +67,11 @@ struct Config {
   } engine;
 
   struct Cache {
+    bool enabled = true;
     struct Tiers {
       Duration read_timeout{2'000};
       Duration write_timeout{30'000};
-      int64_t queue_max = 256;
+      int64_t queue_max = 4096;
       int64_t queue_bytes_max = int64_t{1} << 30;
       int64_t threads = 2;
 

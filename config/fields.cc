@@ -99,6 +99,9 @@ std::vector<Field> MakeFields() {
       {"engine.kv_budget", BytesKind{+[](Config& c) -> int64_t& { return c.engine.kv_budget; }, kMiB, 64 * kTiB},
        "Memory for attention KV and recurrent states."},
 
+      {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
+       "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up where "
+       "running requests need it."},
       {"cache.tiers.read_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.read_timeout; }, milliseconds(1), minutes(10)},
        "A tier that has not given back a record by then costs a miss."},

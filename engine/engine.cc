@@ -56,7 +56,9 @@ struct Engine::Impl {
                .slots_without_bytes = options_in.max_running,
                .backing = options_in.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
                .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
-               .wake = [this] { inbox.Wake(); }},
+               .wake = [this] { inbox.Wake(); },
+               .tier_read_limit = options_in.tier_read_limit,
+               .tier_write_limit = options_in.tier_write_limit},
               std::move(tiers)),
         runner(std::move(model)) {
     const models::ModelSpec& spec = runner.model().spec();

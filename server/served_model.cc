@@ -127,6 +127,12 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
   auto served = std::make_unique<ServedModel>();
   served->parts = std::move(parts);
+  const models::ModelSpec& spec = served->parts.model->spec();
+  served->tier_files = cache::MakeSystemFiles();
+  StatusOr<std::vector<std::unique_ptr<cache::Tier>>> tiers = cache::MakeTiers(
+      config.cache.tiers,
+      {.clock = clock, .files = *served->tier_files, .store_id = spec.fingerprint + " " + spec.numerics_id});
+  if (!tiers.ok()) return tiers.status();
   const auto& options = config.engine;
   StatusOr<std::unique_ptr<engine::Engine>> created = engine::Engine::Create(
       {.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
@@ -134,12 +140,15 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .max_running = static_cast<int32_t>(options.running_max),
        .max_queued = static_cast<int32_t>(options.queue_max),
        .kv_budget_bytes = options.kv_budget,
+       .prefix_cache = config.cache.enabled,
+       .tier_read_limit = std::chrono::nanoseconds(config.cache.tiers.read_timeout).count(),
+       .tier_write_limit = std::chrono::nanoseconds(config.cache.tiers.write_timeout).count(),
        .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
        .stop_strings_max = config.limits.stop_strings_max,
        .stop_string_bytes_max = config.limits.stop_string_bytes_max,
        .logprobs_max = config.limits.logprobs_max,
        .stalled_reader_limit = std::chrono::nanoseconds(config.limits.slow_reader_timeout).count()},
-      std::move(served->parts.model), served->parts.tokenizer.get(), clock);
+      std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
   served->engine->StartThread();

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/worker_pool.h"
+#include "cache/make_tiers.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
@@ -37,6 +38,7 @@ using ModelLoader = std::function<StatusOr<ModelParts>(const config::Config&)>;
 // Model and running engine. Immutable once made, apart from the engine's own state. Threads: any.
 struct ServedModel {
   ModelParts parts;  // parts.model has moved into the engine.
+  std::unique_ptr<cache::FileLayer> tier_files;  // Of the engine's tiers.
   std::unique_ptr<engine::Engine> engine;
 
   const models::ModelSpec& spec() const { return engine->spec(); }

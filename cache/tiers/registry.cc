@@ -1,5 +1,5 @@
 // One line a kind, nearest first.
-#include "cache/tiers/registry.h"
+#include "cache/make_tiers.h"
 
 #include <fmt/format.h>
 

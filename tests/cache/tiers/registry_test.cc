@@ -1,5 +1,5 @@
 // From a configuration to the tiers it names.
-#include "cache/tiers/registry.h"
+#include "cache/make_tiers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
