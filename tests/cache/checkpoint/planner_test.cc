@@ -193,9 +193,9 @@ TEST_F(Planner, ExplainsItsPlanAndTheAlternativesAtEqualSlots) {
   EXPECT_EQ(Positions(why.chosen), Positions(planner.Plan(request)));
   EXPECT_EQ(why.alternatives.size(), PlacementNames().size());
   for (const auto& alternative : why.alternatives) {
-    if (alternative.policy == "optimal-dp") EXPECT_EQ(alternative.cost, why.cost);
-    // It places sqrt(N) of them, whatever it is given.
-    if (alternative.policy != "sqrt") EXPECT_GE(alternative.cost, why.cost) << alternative.policy;
+    EXPECT_TRUE(alternative.policy != "optimal-dp" || alternative.cost == why.cost);
+    // "sqrt" places so many of them, whatever it is given.
+    EXPECT_TRUE(alternative.policy == "sqrt" || alternative.cost >= why.cost) << alternative.policy;
   }
   EXPECT_FALSE(planner.Explain({.key = {.space = 9}, .to = 100}).learned);
 }
@@ -303,7 +303,7 @@ TEST_F(Planner, KeepsItsPromisesOnRandomTraffic) {
       ASSERT_LE(candidate.at, request.to);
       ASSERT_GE(candidate.at - before, 64);
       ASSERT_GE(candidate.saving, 0);
-      if (candidate.kind == Kind::kPlanned) ASSERT_GT(candidate.at, request.from);
+      ASSERT_TRUE(candidate.kind != Kind::kPlanned || candidate.at > request.from);
       before = candidate.at;
     }
   }
