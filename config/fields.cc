@@ -100,7 +100,8 @@ std::vector<Field> MakeFields() {
        "Memory for attention KV and recurrent states."},
 
       {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
-       "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up where "
+       "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "
+       "where "
        "running requests need it."},
       {"cache.tiers.read_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.read_timeout; }, milliseconds(1), minutes(10)},

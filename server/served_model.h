@@ -37,7 +37,7 @@ using ModelLoader = std::function<StatusOr<ModelParts>(const config::Config&)>;
 
 // Model and running engine. Immutable once made, apart from the engine's own state. Threads: any.
 struct ServedModel {
-  ModelParts parts;  // parts.model has moved into the engine.
+  ModelParts parts;                              // parts.model has moved into the engine.
   std::unique_ptr<cache::FileLayer> tier_files;  // Of the engine's tiers.
   std::unique_ptr<engine::Engine> engine;
 

@@ -1,11 +1,10 @@
 // One line a kind, nearest first.
-#include "cache/make_tiers.h"
-
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "base/file.h"
+#include "cache/make_tiers.h"
 #include "cache/tiers/stores.h"
 #include "cache/tiers/threaded_tier.h"
 

@@ -1,11 +1,10 @@
 // From a configuration to the tiers it names.
-#include "cache/make_tiers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "cache/make_tiers.h"
 #include "tests/cache/tiers/redis_server.h"
 #include "tests/cache/tiers/temp_folder.h"
 #include "tests/cache/tiers/tier_kinds.h"
