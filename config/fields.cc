@@ -9,6 +9,8 @@
 #include <charconv>
 #include <set>
 
+#include "config/isa_names.h"
+
 namespace invar::config {
 namespace {
 
@@ -22,6 +24,12 @@ constexpr int64_t kMiB = 1024 * kKiB;
 constexpr int64_t kGiB = 1024 * kMiB;
 constexpr int64_t kTiB = 1024 * kGiB;
 constexpr size_t kPathBytesMax = 4096;
+
+std::vector<std::string_view> IsaChoices() {
+  std::vector<std::string_view> choices = {"auto"};
+  choices.insert(choices.end(), kIsaNames.begin(), kIsaNames.end());
+  return choices;
+}
 
 std::vector<Field> MakeFields() {
   std::vector<Field> fields = {
@@ -77,8 +85,7 @@ std::vector<Field> MakeFields() {
 
       {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
        "Who computes: `cpu`, or the slow scalar definition `reference`."},
-      {"engine.isa",
-       ChoiceKind{+[](Config& c) -> std::string& { return c.engine.isa; }, {"auto", "avx512bf16", "avx2", "scalar"}},
+      {"engine.isa", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.isa; }, IsaChoices()},
        "Instruction set of the cpu backend; the bits do not depend on it."},
       {"engine.activations",
        ChoiceKind{+[](Config& c) -> std::string& { return c.engine.activations; }, {"bf16", "fp32"}},

@@ -146,7 +146,7 @@ class Backend {
 
   virtual std::string_view name() const = 0;
   virtual const Numerics& numerics() const = 0;
-  // Instruction set in use: "avx512bf16", "avx2", "scalar"; empty where it has no meaning.
+  // Instruction set in use: a name of config/isa_names.h; empty where it has no meaning.
   virtual std::string_view isa() const = 0;
   virtual WorkerPool& pool() const = 0;
 

@@ -8,7 +8,7 @@
 namespace invar::kernels::cpu {
 namespace {
 
-constexpr int64_t kTaskChannels = 128;  // 512 bytes of every row.
+constexpr int64_t kTaskChannels = kMaxConvChannels;  // A KiB of every row.
 
 void ConvolveChannels(const KernelTable& table, const ConvArgs& args, const StateSpan& span, const int64_t channel) {
   const int64_t channels = std::min(kTaskChannels, args.x.cols - channel);

@@ -6,6 +6,7 @@ namespace invar::kernels::cpu {
 
 // Threads: any.
 bool HasAvx2();        // With FMA.
-bool HasAvx512Bf16();  // With the other subsets the AVX-512 file is compiled for.
+bool HasAvx512();      // The subsets the AVX-512 files are compiled for.
+bool HasAvx512Bf16();  // And the bf16 pair product.
 
 }  // namespace invar::kernels::cpu

@@ -71,7 +71,9 @@ static inline void DeltaGroups(const DeltaColumns& p, const int64_t last) {
     const float* next_k = k + p.dim_k;
     const float* next_q = p.q + (t + 1) * p.dim_k;
     for (int g = 0; g < G; ++g) {
-      PrefetchNear(p.v + (t + 2 < p.rows ? t + 2 : t) * p.v_stride + g * 16);
+      const int64_t ahead = t + 2 < p.rows ? t + 2 : t;
+      PrefetchNear(p.v + ahead * p.v_stride + g * 16);
+      PrefetchNear(p.out + ahead * p.out_stride + g * 16);
     }
     for (int64_t i = 0; i < p.dim_k; ++i) {
       const v16 key = Set1(k[i]);
@@ -88,9 +90,15 @@ static inline void DeltaGroups(const DeltaColumns& p, const int64_t last) {
 }
 
 static void Delta(const DeltaColumns& p) {
-  if (p.columns > 16) {
-    DeltaGroups<2>(p, p.columns - 16);
-  } else {
-    DeltaGroups<1>(p, p.columns);
+  for (int64_t c = 0; c < p.columns; c += kDeltaGroups * 16) {
+    DeltaColumns part = p;
+    part.v += c;
+    part.state += c;
+    part.out += c;
+    part.columns = Least(kDeltaGroups * 16, p.columns - c);
+    WithConstant<kDeltaGroups>((part.columns + 15) / 16, [&](auto groups) {
+      constexpr int G = decltype(groups)::value;
+      DeltaGroups<G>(part, part.columns - (G - 1) * 16);
+    });
   }
 }

@@ -11,7 +11,7 @@ namespace invar::kernels::cpu {
 namespace {
 
 constexpr int64_t kRoundTokens = 512;
-constexpr int64_t kColumns = 32;
+constexpr int64_t kColumns = kMaxDeltaColumns;
 constexpr int64_t kRowsPerTask = 8;
 
 // Part of a span handled in one round; `slot` is where its rows start in the scratch.

@@ -10,9 +10,9 @@
 
 namespace invar::kernels::cpu {
 
-// Best first, ending with "scalar". AVX-512-BF16 is listed only where its pair product has passed the self-test.
-// Threads: any; detected once.
-const std::vector<std::string>& DetectedIsas();
+// Best first, ending with "scalar"; names of config/isa_names.h. AVX-512-BF16 is listed only where its pair product has
+// passed the self-test, and first only where that product is fast. Threads: any; detected once.
+std::vector<std::string> DetectedIsas();
 
 // Empty `name`: the best. Errors: INVALID_ARGUMENT (unknown), FAILED_PRECONDITION (this machine lacks it).
 StatusOr<const KernelTable*> ChooseTable(std::string_view name);

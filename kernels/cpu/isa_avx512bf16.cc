@@ -11,7 +11,7 @@ namespace isa_avx512bf16 {
 
 // In order of use.
 // clang-format off
-#include "kernels/cpu/v16_avx512bf16_inl.h"
+#include "kernels/cpu/v16_avx512_inl.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/rows_inl.h"
 #include "kernels/cpu/products_bf16_inl.h"

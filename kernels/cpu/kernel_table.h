@@ -82,13 +82,20 @@ struct AttentionPartial {
   int64_t value_stride = 0;  // head_dim rounded up to 16.
 };
 
-struct ConvChannels {
+// Largest head of attention: what its buffers on the stack hold.
+inline constexpr int kMaxHeadDim = 1024;
+
+// What one call of conv takes at most.
+inline constexpr int kMaxConvKernel = 8;
+inline constexpr int kMaxConvChannels = 256;
+
+struct ConvChannels {        // `out` is not `x`: inputs are read again.
   const float* x = nullptr;  // First row of the span, at the first channel.
   int64_t x_stride = 0;
   int64_t rows = 0;
-  int64_t channels = 0;
+  int64_t channels = 0;           // 1..kMaxConvChannels
   const float* weight = nullptr;  // [channels, kernel]
-  int64_t kernel = 0;             // 1..8
+  int64_t kernel = 0;             // 1..kMaxConvKernel
   float* state = nullptr;         // [kernel - 1, state_stride]
   int64_t state_stride = 0;
   float* out = nullptr;
@@ -104,6 +111,9 @@ struct DeltaPrepare {  // One token, one key head.
   float* qk = nullptr;  // q . k after normalisation.
 };
 
+// State columns one call of delta_columns takes at most: 64 x 128 floats are 32 KiB, which stay in a first-level cache.
+inline constexpr int kMaxDeltaColumns = 64;
+
 struct DeltaColumns {        // One sequence, one value head, some columns of its state.
   const float* q = nullptr;  // [rows, dim_k], normalised.
   const float* k = nullptr;
@@ -116,10 +126,10 @@ struct DeltaColumns {        // One sequence, one value head, some columns of it
   int64_t v_stride = 0;
   float* state = nullptr;  // [dim_k, state_stride]
   int64_t state_stride = 0;
-  int64_t columns = 0;  // 1..32
+  int64_t columns = 0;  // 1..kMaxDeltaColumns
   float* out = nullptr;
   int64_t out_stride = 0;
-  float* scratch = nullptr;  // [dim_k, 32], 64-byte aligned.
+  float* scratch = nullptr;  // [dim_k, kMaxDeltaColumns], 64-byte aligned.
 };
 
 struct KernelTable {
@@ -149,8 +159,9 @@ struct KernelTable {
   void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t heads,
                       float* beta, float* decay);
   void (*delta_columns)(const DeltaColumns&);
-  // Peak of the product's own inner operation: runs `steps` of it on registers. Returns flops done.
-  double (*peak)(int64_t steps, float* sink);
+  // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.
+  double (*product_peak)(int64_t steps, float* sink);
+  double (*fma_peak)(int64_t steps, float* sink);
   // Reads n floats (a multiple of 256) in order and returns their sum: a probe of bandwidth.
   float (*read)(const float* x, int64_t n);
 };
@@ -158,13 +169,10 @@ struct KernelTable {
 // Each file's table. Calling its functions needs a machine that runs them (isa.h chooses).
 const KernelTable& ScalarTable();
 const KernelTable& Avx2Table();
+const KernelTable& Avx512Table();
 const KernelTable& Avx512Bf16Table();
 
 // The scalar build's fma without the instruction, 16 lanes: tests compare it with the instruction.
 void ExactFma16(const float* a, const float* b, const float* c, float* out);
-
-// Largest kernel width of CausalConv, and head of attention: what their buffers on the stack hold.
-inline constexpr int kMaxConvKernel = 8;
-inline constexpr int kMaxHeadDim = 1024;
 
 }  // namespace invar::kernels::cpu

@@ -9,6 +9,20 @@ struct Constant {
   static constexpr int value = kValue;
 };
 
+// Calls run(Constant<count>()); 1 <= count <= kMost.
+template <int kMost, typename Run>
+static inline void WithConstant(const int64_t count, const Run& run) {
+  if constexpr (kMost > 1) {
+    if (count < kMost) {
+      WithConstant<kMost - 1>(count, run);
+      return;
+    }
+  }
+  run(Constant<kMost>());
+}
+
+// A product adds kTerms terms a step to each accumulator: term t is LoadW<t>(w) with the activation a.
+
 // f32 activations x bf16 pairs.
 struct WidenProduct {
   struct A {
@@ -17,10 +31,16 @@ struct WidenProduct {
   };
   using W = uint16_t;
   static constexpr int kPerStep = 2;  // k values a step.
+  static constexpr int kTerms = 2;
   static constexpr int kMostRows = kMaxWideningRows;
-  static inline Pairs LoadW(const uint16_t* w) { return LoadPairs(w); }
-  static inline v16 First(const v16 acc, const Pairs& w, const A& a) { return Fma(Set1(a.odd), w.odd, acc); }
-  static inline v16 Second(const v16 acc, const Pairs& w, const A& a) { return Fma(Set1(a.even), w.even, acc); }
+  template <int kTerm>
+  static inline v16 LoadW(const uint16_t* w) {
+    return kTerm == 0 ? LoadPairs(w).odd : LoadPairs(w).even;
+  }
+  template <int kTerm>
+  static inline v16 AddTerm(const v16 acc, const v16& w, const A& a) {
+    return Fma(Set1(kTerm == 0 ? a.odd : a.even), w, acc);
+  }
 };
 
 // f32 x f32.
@@ -28,30 +48,51 @@ struct F32Product {
   using A = float;
   using W = float;
   static constexpr int kPerStep = 1;
+  static constexpr int kTerms = 1;
   static constexpr int kMostRows = kMaxTileRows;
-  static inline v16 LoadW(const float* w) { return Load(w); }
-  static inline v16 First(const v16 acc, const v16&, const A&) { return acc; }
-  static inline v16 Second(const v16 acc, const v16& w, const A& a) { return Fma(Set1(a), w, acc); }
+  template <int kTerm>
+  static inline v16 LoadW(const float* w) {
+    return Load(w);
+  }
+  template <int kTerm>
+  static inline v16 AddTerm(const v16 acc, const v16& w, const A& a) {
+    return Fma(Set1(a), w, acc);
+  }
 };
 
 // f32 x bf16 pairs already widened: [step][even 16 | odd 16] floats. The same operations as WidenProduct, without the
 // cost of widening in every row tile.
-struct WidenedPair {
-  const float* at;
-};
 struct WidenedProduct {
   using A = WidenProduct::A;
   using W = float;
   static constexpr int kPerStep = 2;
+  static constexpr int kTerms = 2;
   static constexpr int kMostRows = kMaxTileRows;
-  static inline WidenedPair LoadW(const float* w) { return {w}; }
-  static inline v16 First(const v16 acc, const WidenedPair& w, const A& a) {
-    return Fma(Set1(a.odd), Load(w.at + 16), acc);
+  template <int kTerm>
+  static inline v16 LoadW(const float* w) {
+    return Load(kTerm == 0 ? w + 16 : w);
   }
-  static inline v16 Second(const v16 acc, const WidenedPair& w, const A& a) {
-    return Fma(Set1(a.even), Load(w.at), acc);
+  template <int kTerm>
+  static inline v16 AddTerm(const v16 acc, const v16& w, const A& a) {
+    return WidenProduct::AddTerm<kTerm>(acc, w, a);
   }
 };
+
+// The terms from kTerm on of one step, for R rows x `kCount` groups from `first` on.
+template <typename P, int kTerm, int kCount, int kGroup, int R, int G>
+static inline void AddTerms(v16 (&c)[R][G], const int first, const typename P::A* a, const int64_t a_stride,
+                            const typename P::W* w) {
+  if constexpr (kTerm < P::kTerms) {
+    decltype(P::template LoadW<kTerm>(w)) weights[kCount];
+    for (int g = 0; g < kCount; ++g) weights[g] = P::template LoadW<kTerm>(w + (first + g) * kGroup);
+    for (int r = 0; r < R; ++r) {
+      for (int g = 0; g < kCount; ++g) {
+        c[r][first + g] = P::template AddTerm<kTerm>(c[r][first + g], weights[g], a[r * a_stride]);
+      }
+    }
+    AddTerms<P, kTerm + 1, kCount, kGroup>(c, first, a, a_stride, w);
+  }
+}
 
 // Accumulators of R rows x G groups of 16 columns stay in registers over `steps` of k.
 // kStep: elements of w from step to step; kGroup: from group to group. `scale` (or null) multiplies the loaded
@@ -71,10 +112,10 @@ template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
     if constexpr (kPrefetch) {
       for (int g = 0; g < G; ++g) PrefetchFar(prefetch + (s * G + g) * 64);
     }
-    for (int g = 0; g < G; ++g) {
-      const auto weights = P::LoadW(w + s * kStep + g * kGroup);
-      for (int r = 0; r < R; ++r) c[r][g] = P::First(c[r][g], weights, a[r * a_stride + s]);
-      for (int r = 0; r < R; ++r) c[r][g] = P::Second(c[r][g], weights, a[r * a_stride + s]);
+    if constexpr (kKeepsWeights) {
+      AddTerms<P, 0, G, kGroup>(c, 0, a + s, a_stride, w + s * kStep);
+    } else {
+      for (int g = 0; g < G; ++g) AddTerms<P, 0, 1, kGroup>(c, g, a + s, a_stride, w + s * kStep);
     }
   }
   for (int r = 0; r < R; ++r) {
@@ -129,100 +170,95 @@ static inline void Rows(const int64_t rows, const typename P::A* a, const int64_
       RowTiles<P, decltype(r)::value, kStep, kGroup>(count, from, a_stride, w, steps, groups, sums, acc_stride, load,
                                                      factors, ahead);
     };
-    switch (height) {
-      case 1:
-        run(Constant<1>());
-        break;
-      case 2:
-        run(Constant<2>());
-        break;
-      case 3:
-        run(Constant<3>());
-        break;
-      case 4:
-        run(Constant<4>());
-        break;
-      case 5:
-        if constexpr (P::kMostRows >= 5) run(Constant<5>());
-        break;
-      default:
-        if constexpr (P::kMostRows >= 6) run(Constant<6>());
-        break;
-    }
+    WithConstant<P::kMostRows>(height, run);
     done += height * count;
   }
 }
 
-// One row tile of WidenProduct that also leaves the widened weights in `stripe` for the tiles after it: widening hides
-// behind the products. 16 columns; `prefetch` (or null) as in RowTiles.
-template <int R, int kStep>
+// One row tile of WidenProduct that also leaves the widened weights in `stripe` [step][group][odd 16 after even 16] for
+// the tiles after it: widening hides behind the products. `prefetch`: as in RowTiles.
+template <int R, int G, int kStep, int kGroup>
 [[gnu::noinline]] static void WideningTile(const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
                                            const int64_t steps, float* stripe, float* acc, const int64_t acc_stride,
                                            const bool load, const float* scale, const char* prefetch) {
-  v16 c[R];
+  v16 c[R][G];
   for (int r = 0; r < R; ++r) {
-    c[r] = load ? Load(acc + r * acc_stride) : Zero();
-    if (scale != nullptr) c[r] = Mul(c[r], Set1(scale[r]));
+    for (int g = 0; g < G; ++g) {
+      c[r][g] = load ? Load(acc + r * acc_stride + g * 16) : Zero();
+      if (scale != nullptr) c[r][g] = Mul(c[r][g], Set1(scale[r]));
+    }
   }
   for (int64_t s = 0; s < steps; ++s) {
-    PrefetchFar(prefetch + s * 64);
-    const Pairs pair = LoadPairs(w + s * kStep);
-    Store(stripe + s * 32 + 16, pair.odd);
-    for (int r = 0; r < R; ++r) c[r] = Fma(Set1(a[r * a_stride + s].odd), pair.odd, c[r]);
-    Store(stripe + s * 32, pair.even);
-    for (int r = 0; r < R; ++r) c[r] = Fma(Set1(a[r * a_stride + s].even), pair.even, c[r]);
+    float* wide = stripe + s * G * 32;
+    v16 weights[G];
+    for (int g = 0; g < G; ++g) {
+      PrefetchFar(prefetch + (s * G + g) * 64);
+      weights[g] = LoadPairs(w + s * kStep + g * kGroup).odd;
+      Store(wide + g * 32 + 16, weights[g]);
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int g = 0; g < G; ++g) c[r][g] = Fma(Set1(a[r * a_stride + s].odd), weights[g], c[r][g]);
+    }
+    for (int g = 0; g < G; ++g) {
+      weights[g] = LoadPairs(w + s * kStep + g * kGroup).even;
+      Store(wide + g * 32, weights[g]);
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int g = 0; g < G; ++g) c[r][g] = Fma(Set1(a[r * a_stride + s].even), weights[g], c[r][g]);
+    }
   }
-  for (int r = 0; r < R; ++r) Store(acc + r * acc_stride, c[r]);
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) Store(acc + r * acc_stride + g * 16, c[r][g]);
+  }
 }
 
-// Steps of a stripe: 8 KiB, so that it and a few whole rows fit the first-level cache, or 16 KiB, so that many tiles
-// pass their sums through memory half as often.
-static constexpr int64_t kMostStripeSteps = 128;
+// Steps of a stripe of kWidenGroups groups: kStripeBytes, so that many tiles pass their sums through memory seldom, or
+// half of it, so that it and a few whole rows fit the first-level cache.
+static constexpr int64_t kMostStripeSteps = kStripeBytes / (kWidenGroups * 32 * 4);
 static inline int64_t StripeSteps(const int64_t rows) { return rows <= 24 ? kMostStripeSteps / 2 : kMostStripeSteps; }
 
-// Several rows on an instruction set that widens: one group of 16 columns at a time, widened once into a contiguous
-// stripe that stays in the first-level cache over all row tiles. Same sums as Rows<WidenProduct>. `prefetch`: memory to
-// bring nearer, 64 bytes a step and group.
+// Several rows x G groups of columns over at most kMostStripeSteps: widened once into a contiguous stripe that stays in
+// the first-level cache over all row tiles.
+template <int G, int kStep, int kGroup>
+static inline void WidenedGroups(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride,
+                                 const uint16_t* w, const int64_t steps, float* stripe, float* acc,
+                                 const int64_t acc_stride, const bool load, const float* scale, const char* prefetch) {
+  const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
+  const int64_t first = Least(kMaxWideningRows, (rows + tiles - 1) / tiles);
+  WithConstant<kMaxWideningRows>(first, [&](auto r) {
+    WideningTile<decltype(r)::value, G, kStep, kGroup>(a, a_stride, w, steps, stripe, acc, acc_stride, load, scale,
+                                                       prefetch);
+  });
+  if (rows == first) return;
+  Rows<WidenedProduct, G * 32, 32>(rows - first, a + first * a_stride, a_stride, stripe, steps, G,
+                                   acc + first * acc_stride, acc_stride, load,
+                                   scale != nullptr ? scale + first : nullptr, nullptr);
+}
+
+// Any number of groups on an instruction set that widens. Same sums as Rows<WidenProduct>. `prefetch`: memory to bring
+// nearer, 64 bytes a step and group.
 template <int kStep, int kGroup>
 static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
                                const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
                                const bool load, const float* scale, const char* prefetch) {
-  static_assert(!kExpands || kMaxWideningRows <= 5, "the switch below names every lower height");
-  alignas(64) float stripe[kMostStripeSteps * 32];
+  alignas(64) float stripe[kStripeBytes / 4];
   const int64_t block = StripeSteps(rows);
-  const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
-  const int64_t first = Least(kMaxWideningRows, (rows + tiles - 1) / tiles);
   for (int64_t s = 0; s < steps; s += block) {
     const int64_t count = Least(block, steps - s);
     const float* factors = s == 0 ? scale : nullptr;
-    for (int64_t g = 0; g < groups; ++g) {
-      const auto run = [&](auto r) {
-        WideningTile<decltype(r)::value, kStep>(a + s, a_stride, w + s * kStep + g * kGroup, count, stripe,
-                                                acc + g * 16, acc_stride, load || s > 0, factors,
-                                                prefetch + (s * groups + g * count) * 64);
+    for (int64_t g = 0; g < groups;) {
+      const bool whole = g + kWidenGroups <= groups;
+      const auto run = [&](auto width) {
+        WidenedGroups<decltype(width)::value, kStep, kGroup>(rows, a + s, a_stride, w + s * kStep + g * kGroup, count,
+                                                             stripe, acc + g * 16, acc_stride, load || s > 0, factors,
+                                                             prefetch + (s * groups + g * count) * 64);
       };
-      switch (first) {
-        case 1:
-          run(Constant<1>());
-          break;
-        case 2:
-          run(Constant<2>());
-          break;
-        case 3:
-          run(Constant<3>());
-          break;
-        case 4:
-          run(Constant<4>());
-          break;
-        default:
-          run(Constant<kMaxWideningRows>());
-          break;
+      if (whole) {
+        run(Constant<kWidenGroups>());
+      } else {
+        run(Constant<1>());
       }
-      if (rows > first) {
-        Rows<WidenedProduct, 32, 0>(rows - first, a + first * a_stride + s, a_stride, stripe, count, 1,
-                                    acc + first * acc_stride + g * 16, acc_stride, load || s > 0,
-                                    factors != nullptr ? factors + first : nullptr, nullptr);
-      }
+      g += whole ? kWidenGroups : 1;
     }
   }
 }

@@ -22,9 +22,8 @@ class Probe {
   void MeasurePeak();
 
   double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.
-  double bf16_gflops() const { return bf16_gflops_; }  // Best so far.
-  // Vector instructions a second, times lanes: what bounds the recurrence.
-  double lane_gops() const { return bf16_gflops_ / (table_->expands ? 2.0 : 4.0); }
+  double bf16_gflops() const { return bf16_gflops_; }  // Best so far, of this instruction set's product.
+  double lane_gops() const { return lane_gops_; }      // Fused multiply-adds a second: what bounds the recurrence.
 
  private:
   const int threads_;
@@ -32,6 +31,7 @@ class Probe {
   std::vector<float> buffer_;
   double read_gbps_ = 0.0;
   double bf16_gflops_ = 0.0;
+  double lane_gops_ = 0.0;
 };
 
 }  // namespace invar::kernels::cpu

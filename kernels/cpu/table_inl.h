@@ -22,31 +22,42 @@ static void CopyRow(const void* from, const int64_t n, const bool bf16, void* to
   }
 }
 
-// As many independent accumulators as the product kernel keeps, each taking one pair a step. Inputs come from `sink`,
-// so that nothing can be computed beforehand, and every accumulator goes into it.
-static double Peak(const int64_t steps, float* sink) {
-  constexpr int R = Bf16Product::kMostRows;
-  constexpr int G = kTileGroups[R];
-  alignas(64) Bf16Product::W w[G * 32];
-  alignas(64) Bf16Product::A a[R] = {};
-  for (Bf16Product::W& value : w) value = static_cast<Bf16Product::W>(*sink);
-  v16 c[R][G];
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) c[r][g] = Set1(*sink);
-  }
+// Peaks: as many independent accumulators as the product kernel keeps, so that neither latency nor memory counts.
+// Inputs come from `sink`, so that nothing can be computed beforehand, and every accumulator goes into it.
+static constexpr int kPeakChains = kMaxTileRows * kTileGroups[kMaxTileRows];
+
+template <typename Step>
+static inline void PeakOf(const int64_t steps, float* sink, const Step& step) {
+  v16 c[kPeakChains];
+  for (v16& chain : c) chain = Set1(*sink);
   for (int64_t s = 0; s < steps; ++s) {
-    for (int g = 0; g < G; ++g) {
-      const auto weights = Bf16Product::LoadW(w + g * 32);
-      for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::First(c[r][g], weights, a[r]);
-      for (int r = 0; r < R; ++r) c[r][g] = Bf16Product::Second(c[r][g], weights, a[r]);
-    }
+#pragma GCC unroll 32  // So that they stay in registers.
+    for (int i = 0; i < kPeakChains; ++i) c[i] = step(c[i]);
   }
   v16 sum = Zero();
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) sum = Add(sum, c[r][g]);
-  }
+  for (const v16& chain : c) sum = Add(sum, chain);
   *sink = SumLanes(sum);
-  return static_cast<double>(steps) * R * G * 16 * 4;
+}
+
+static double FmaPeak(const int64_t steps, float* sink) {
+  const v16 x = Set1(*sink);
+  PeakOf(steps, sink, [x](const v16 c) { return Fma(x, x, c); });
+  return static_cast<double>(steps) * kPeakChains * 16 * 2;
+}
+
+// P: Bf16Product, as a parameter so that the branch not taken need not compile.
+template <typename P>
+static double ProductPeak(const int64_t steps, float* sink) {
+  if constexpr (kExpands) {
+    return FmaPeak(steps, sink);  // A pair is two of them.
+  } else {
+    alignas(64) typename P::W w[32];
+    for (typename P::W& value : w) value = static_cast<typename P::W>(*sink);
+    const auto weights = P::template LoadW<0>(w);
+    const auto a = static_cast<typename P::A>(w[0]);
+    PeakOf(steps, sink, [weights, a](const v16 c) { return P::template AddTerm<0>(c, weights, a); });
+    return static_cast<double>(steps) * kPeakChains * 16 * 4;
+  }
 }
 
 static float Read(const float* x, const int64_t n) {
@@ -81,6 +92,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .delta_prepare = DeltaPrepareHead,
           .delta_gates = DeltaGates,
           .delta_columns = Delta,
-          .peak = Peak,
+          .product_peak = ProductPeak<Bf16Product>,
+          .fma_peak = FmaPeak,
           .read = Read};
 }

@@ -114,6 +114,11 @@ static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const c
 static constexpr int kMaxTileRows = 6;
 static constexpr int kMaxWideningRows = 5;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 2, 1, 1, 1, 1};
+// Column groups of the state that one sweep of the gated delta rule takes: two sums and a difference each.
+static constexpr int kDeltaGroups = 2;
 
-// bf16 activations are widened to f32 rows first, so their product is WidenProduct.
-static constexpr bool kExpands = true;
+// Column groups widened at once, and memory for them: half of a first-level cache of 32 KiB (matmul_inl.h).
+static constexpr int kWidenGroups = 1;
+static constexpr int64_t kStripeBytes = 16384;
+// Whether the weights of all groups fit beside the accumulators, so that one broadcast serves every group.
+static constexpr bool kKeepsWeights = false;

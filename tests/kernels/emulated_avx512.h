@@ -66,6 +66,19 @@ inline __m256i LowHalves(const simde__m512i a) {
   return Bits<__m256i>(halves);
 }
 
+inline simde__m512i WidenHalves(const __m256i a) {
+  struct Words {
+    uint32_t u[16];
+  };
+  struct Halves {
+    uint16_t u[16];
+  };
+  const auto halves = Bits<Halves>(a);
+  Words words;
+  for (int i = 0; i < 16; ++i) words.u[i] = halves.u[i];
+  return Bits<simde__m512i>(words);
+}
+
 inline __m256 Half(const simde__m512 a, const int which) {
   struct Halves {
     __m256 half[2];
@@ -85,5 +98,7 @@ inline __m256 Half(const simde__m512 a, const int which) {
 #define _mm512_dpbf16_ps(acc, w, a) invar::kernels::emulated::PairProduct(acc, w, a)
 #undef _mm512_cvtepi32_epi16
 #define _mm512_cvtepi32_epi16(a) invar::kernels::emulated::LowHalves(a)
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32(a) invar::kernels::emulated::WidenHalves(a)
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(a, which) invar::kernels::emulated::Half(a, which)

@@ -1,19 +1,18 @@
-// The AVX-512 source, run by emulated_avx512.h. Defines what kernels/cpu/isa_avx512bf16.cc and cpu_features.cc define,
-// so that the linker takes these instead: every kernel test then covers "avx512bf16" on a machine without it.
-#include "kernels/cpu/cpu_features.h"
+// The AVX-512 source without the bf16 pair product, run by emulated_avx512.h. Defines what kernels/cpu/isa_avx512.cc
+// defines, so that the linker takes this instead: every kernel test then covers "avx512" on a machine without it.
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/kernel_table.h"
 #include "tests/kernels/emulated_avx512.h"
 
 namespace invar::kernels::cpu {
-namespace emulated_avx512bf16 {
+namespace emulated_avx512 {
 
 // In order of use.
 // clang-format off
-#include "kernels/cpu/v16_avx512bf16_inl.h"
+#include "kernels/cpu/v16_avx512_inl.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/rows_inl.h"
-#include "kernels/cpu/products_bf16_inl.h"
+#include "kernels/cpu/products_expanded_inl.h"
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/conv_inl.h"
 #include "kernels/cpu/delta_inl.h"
@@ -21,12 +20,10 @@ namespace emulated_avx512bf16 {
 #include "kernels/cpu/table_inl.h"
 // clang-format on
 
-constexpr KernelTable kTable = MakeTable("avx512bf16");
+constexpr KernelTable kTable = MakeTable("avx512");
 
-}  // namespace emulated_avx512bf16
+}  // namespace emulated_avx512
 
-const KernelTable& Avx512Bf16Table() { return emulated_avx512bf16::kTable; }
-bool HasAvx2() { return true; }
-bool HasAvx512Bf16() { return true; }
+const KernelTable& Avx512Table() { return emulated_avx512::kTable; }
 
 }  // namespace invar::kernels::cpu

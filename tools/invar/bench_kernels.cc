@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/worker_pool.h"
+#include "config/isa_names.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/sample.h"
@@ -303,7 +304,7 @@ int RunBenchKernels(int argc, char** argv) {
       "invar bench kernels"};
   app.add_option("--filter", args.filter, "only kernels whose 'name shape' matches this regular expression");
   app.add_option("--backend", args.backend, "backend to time")->check(CLI::IsMember({"cpu"}));
-  app.add_option("--isa", args.isa, "instruction set: avx512bf16, avx2 or scalar; default: the best here");
+  app.add_option("--isa", args.isa, "instruction set; default: the best here")->check(CLI::IsMember(kIsaNames));
   app.add_option("--threads", args.threads, "compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--rounds", args.rounds, "rounds; the best of all counts")->check(CLI::Range(1, 1000));
   app.add_flag("--json", args.json, "print JSON");

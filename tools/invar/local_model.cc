@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "config/isa_names.h"
 #include "tools/invar/progress_bar.h"
 
 namespace invar::tools {
@@ -23,7 +24,7 @@ void AddLocalModelOptions(CLI::App& app, LocalModelOptions& options) {
   app.add_option("--threads", options.threads, "compute threads; all there are if not given")
       ->check(CLI::Range(1, 1024));
   app.add_option("--activations", options.activations)->check(CLI::IsMember({"bf16", "fp32"}))->capture_default_str();
-  app.add_option("--isa", options.isa)->check(CLI::IsMember({"avx512bf16", "avx2", "scalar"}));
+  app.add_option("--isa", options.isa)->check(CLI::IsMember(kIsaNames));
   app.add_option("--backend", options.backend, "cpu or reference")->capture_default_str();
 }
 

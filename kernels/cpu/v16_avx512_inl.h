@@ -1,6 +1,6 @@
 // v16: sixteen float lanes as one 512-bit register. Included inside one instruction set's namespace.
 // Every operation is a single IEEE operation a lane under the thread's MXCSR (denormals flushed). The bf16 pair product
-// ignores MXCSR but flushes and rounds the same way; the self-test at start proves it (isa.cc).
+// (products_bf16_inl.h) ignores MXCSR but flushes and rounds the same way; the self-test at start proves it (isa.cc).
 
 using v16 = __m512;
 
@@ -83,6 +83,11 @@ static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const c
 static constexpr int kMaxTileRows = 6;
 static constexpr int kMaxWideningRows = 6;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 4, 4, 4, 4, 4};
+// Column groups of the state that one sweep of the gated delta rule takes: two sums and a difference each.
+static constexpr int kDeltaGroups = 4;
 
-// bf16 pairs are multiplied as they are.
-static constexpr bool kExpands = false;
+// Column groups widened at once, and memory for them: most of a first-level cache of 48 KiB (matmul_inl.h).
+static constexpr int kWidenGroups = 4;
+static constexpr int64_t kStripeBytes = 32768;
+// Whether the weights of all groups fit beside the accumulators, so that one broadcast serves every group.
+static constexpr bool kKeepsWeights = true;
