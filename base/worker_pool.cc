@@ -2,6 +2,9 @@
 // worker that wakes late can never claim a task of the next call with the previous call's arguments.
 #include "base/worker_pool.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -37,6 +40,26 @@ bool SpinUntil(const Ready& ready) {
   return ready();
 }
 
+// The cores the process may use, ascending; empty where the system does not tell.
+std::vector<int> UsableCores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// Fails without harm: the thread then goes where the system puts it.
+void PinTo(std::thread& thread, const int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  pthread_setaffinity_np(thread.native_handle(), sizeof(one), &one);
+}
+
 constexpr uint64_t kTaskMask = 0xffffffffULL;
 
 }  // namespace
@@ -53,9 +76,14 @@ struct WorkerPool::Shared {
   std::vector<std::thread> workers;
 };
 
-WorkerPool::WorkerPool(const int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
+WorkerPool::WorkerPool(const int threads, const Pinning pinning)
+    : threads_(threads), shared_(std::make_unique<Shared>()) {
   Check(threads >= 1, "a pool has at least the calling thread", threads);
-  for (int i = 1; i < threads; ++i) shared_->workers.emplace_back([this, i] { WorkerLoop(i); });
+  const std::vector<int> cores = pinning == Pinning::kWorkers ? UsableCores() : std::vector<int>{};
+  for (int i = 1; i < threads; ++i) {
+    shared_->workers.emplace_back([this] { WorkerLoop(); });
+    if (static_cast<int>(cores.size()) == threads) PinTo(shared_->workers.back(), cores[i]);
+  }
 }
 
 WorkerPool::~WorkerPool() {
@@ -108,7 +136,7 @@ void WorkerPool::RunTasks(const uint64_t generation) {
   }
 }
 
-void WorkerPool::WorkerLoop(int /*index*/) {
+void WorkerPool::WorkerLoop() {
   const FlushDenormals flush;
   Shared& s = *shared_;
   int32_t seen = 0;

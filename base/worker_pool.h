@@ -1,7 +1,6 @@
 // Fixed fork-join pool for compute. Splits rows, heads and columns; the split never changes any bits.
 // Workers spin briefly (<= 20 us: about one gap between two operations of a step), then sleep, so that a core is given
-// up when another process wants it. Pinned to one core each where the process may use at least as many cores as
-// threads.
+// up when another process wants it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,17 @@
 
 namespace invar {
 
+enum class Pinning {
+  kNone,     // The system moves workers as it likes.
+  kWorkers,  // Worker i stays on the i-th core after the first that the process may use: two never meet on one core.
+};
+
 class WorkerPool {
  public:
-  // `threads` >= 1 counts the caller, so threads - 1 workers are started.
-  explicit WorkerPool(int threads);
+  // `threads` >= 1 counts the caller, so threads - 1 workers are started. The caller is never pinned. kWorkers is for
+  // one pool a process, and holds only where `threads` are all the cores the process may use: with cores to spare, the
+  // system knows better which of them is free.
+  explicit WorkerPool(int threads, Pinning pinning = Pinning::kNone);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -28,7 +34,7 @@ class WorkerPool {
  private:
   struct Shared;
   void RunTasks(uint64_t generation);
-  void WorkerLoop(int index);
+  void WorkerLoop();
 
   const int threads_;
   std::unique_ptr<Shared> shared_;

@@ -14,7 +14,6 @@ namespace invar::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr int64_t kBlock = 256;
 
 // Natural logarithm of a positive normal double: mantissa in [sqrt(1/2), sqrt(2)), then 2 atanh(s).
 double Log(const double x) {
@@ -46,20 +45,45 @@ bool Better(const float a, const int32_t a_id, const float b, const int32_t b_id
 
 Cutoff Stricter(const Cutoff& a, const Cutoff& b) { return Better(a.logit, a.last_id, b.logit, b.last_id) ? a : b; }
 
-// At least this value have the k largest: the k-th largest of the maxima of blocks.
-float TopThreshold(std::span<const float> logits, const int64_t k) {
-  const int64_t size = static_cast<int64_t>(logits.size());
-  if (k * kBlock > size) return kMinusInfinity;
-  std::vector<float> maxima;
-  for (int64_t begin = 0; begin < size; begin += kBlock) {
-    float largest = kMinusInfinity;
-    for (int64_t i = begin; i < std::min(begin + kBlock, size); ++i)
-      largest = logits[i] > largest ? logits[i] : largest;
-    maxima.push_back(largest);
+// The one pass over all logits: the largest of each block. What follows looks into the blocks it needs.
+class Blocks {
+ public:
+  explicit Blocks(std::span<const float> logits)
+      : logits_(logits), maxima_((logits.size() + cpu::kMaximaBlock - 1) / cpu::kMaximaBlock) {
+    (*cpu::ChooseTable({}))->block_maxima(logits.data(), static_cast<int64_t>(logits.size()), maxima_.data());
   }
-  std::nth_element(maxima.begin(), maxima.begin() + (k - 1), maxima.end(), std::greater<>());
-  return maxima[k - 1];
-}
+
+  // Id of the largest logit, ties to the smallest; -1 where there is none.
+  int32_t Best() const {
+    const auto block = std::max_element(maxima_.begin(), maxima_.end());  // The first of equals.
+    if (block == maxima_.end() || *block == kMinusInfinity) return -1;
+    size_t id = static_cast<size_t>(block - maxima_.begin()) * cpu::kMaximaBlock;
+    while (logits_[id] != *block) ++id;
+    return static_cast<int32_t>(id);
+  }
+
+  // At least this value have the k largest: the k-th largest of the maxima.
+  float TopThreshold(const int64_t k) const {
+    if (k > static_cast<int64_t>(maxima_.size())) return kMinusInfinity;
+    std::vector<float> sorted = maxima_;
+    std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), std::greater<>());
+    return sorted[k - 1];
+  }
+
+  // Calls visit(id), ids ascending, for all logits of the blocks whose largest is wanted(largest).
+  template <typename Wanted, typename Visit>
+  void ForEach(const Wanted& wanted, const Visit& visit) const {
+    for (size_t block = 0; block < maxima_.size(); ++block) {
+      if (!wanted(maxima_[block])) continue;
+      const size_t end = std::min(logits_.size(), (block + 1) * cpu::kMaximaBlock);
+      for (size_t id = block * cpu::kMaximaBlock; id < end; ++id) visit(static_cast<int32_t>(id));
+    }
+  }
+
+ private:
+  std::span<const float> logits_;
+  std::vector<float> maxima_;
+};
 
 // Sum of exp((logit - largest) / temperature) over all; optionally each term.
 double SumExp(std::span<const float> logits, const float largest, const float temperature, float* terms) {
@@ -87,20 +111,22 @@ Cutoff TopPOfAll(std::span<const float> logits, const float largest, const Sampl
   std::vector<float> terms(logits.size());
   const double total = SumExp(logits, largest, settings.temperature, terms.data());
   const double wanted = total * std::max(0.0F, settings.top_p);
-  const auto bucket_of = [&](const size_t i) {  // By (largest - logit) / temperature, 1/32 wide; descends as logits do.
-    const double depth = (static_cast<double>(largest) - logits[i]) / settings.temperature * 32.0;
-    return depth < kBuckets - 1 ? static_cast<int>(depth) : kBuckets - 1;
-  };
-  std::vector<double> sums(kBuckets, 0.0);
+  // By (largest - logit) / temperature, 1/32 wide; descends as logits do. Kept, for it is needed twice.
+  const double per_logit = 32.0 / settings.temperature;
+  std::vector<uint16_t> buckets(logits.size());
+  std::vector<double> sums(kBuckets + 1, 0.0);
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > kMinusInfinity) sums[bucket_of(i)] += terms[i];
+    const double depth = (static_cast<double>(largest) - logits[i]) * per_logit;
+    const int bucket = depth < kBuckets - 1 ? static_cast<int>(depth) : kBuckets - 1;
+    buckets[i] = static_cast<uint16_t>(logits[i] > kMinusInfinity ? bucket : kBuckets);  // NaN and -infinity apart.
+    sums[buckets[i]] += terms[i];
   }
   double sum = 0.0;
   int crossing = 0;
   while (crossing + 1 < kBuckets && sum + sums[crossing] < wanted) sum += sums[crossing++];
   std::vector<int32_t> ids;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > kMinusInfinity && bucket_of(i) == crossing) ids.push_back(static_cast<int32_t>(i));
+    if (buckets[i] == crossing) ids.push_back(static_cast<int32_t>(i));
   }
   if (ids.empty()) return {};  // The sum never reaches what is wanted: keep all.
   std::sort(ids.begin(), ids.end(),
@@ -110,11 +136,26 @@ Cutoff TopPOfAll(std::span<const float> logits, const float largest, const Sampl
   return {logits[ids[i]], ids[i]};
 }
 
-Cutoff CutoffOf(std::span<const float> logits, const float largest, const SampleSettings& settings) {
+// The k best ids, best first.
+std::vector<int32_t> TopOf(std::span<const float> logits, const Blocks& blocks, const int32_t k) {
+  const float threshold = blocks.TopThreshold(k);
+  std::vector<int32_t> ids;
+  blocks.ForEach([&](const float largest) { return largest >= threshold; },
+                 [&](const int32_t id) {
+                   if (logits[id] >= threshold && logits[id] > kMinusInfinity) ids.push_back(id);
+                 });
+  const size_t count = std::min<size_t>(k, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<int64_t>(count), ids.end(),
+                    [&](const int32_t a, const int32_t b) { return Better(logits[a], a, logits[b], b); });
+  ids.resize(count);
+  return ids;
+}
+
+Cutoff CutoffOf(std::span<const float> logits, const Blocks& blocks, const float largest,
+                const SampleSettings& settings) {
   const bool top_p = settings.top_p < 1.0F;
   if (settings.top_k > 0 && settings.top_k < static_cast<int64_t>(logits.size())) {
-    std::vector<int32_t> ids;
-    TopLogits(logits, settings.top_k, &ids);
+    const std::vector<int32_t> ids = TopOf(logits, blocks, settings.top_k);
     const Cutoff by_k{logits[ids.back()], ids.back()};
     return top_p ? Stricter(by_k, TopPOfSorted(logits, ids, largest, settings)) : by_k;
   }
@@ -128,26 +169,17 @@ double GumbelOf(const uint32_t word) {
   return -Log(-Log(u));
 }
 
-int32_t ArgMax(std::span<const float> logits) {
-  int32_t best = -1;
-  float largest = kMinusInfinity;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > largest) {
-      largest = logits[i];
-      best = static_cast<int32_t>(i);
-    }
-  }
-  return best;
-}
+int32_t ArgMax(std::span<const float> logits) { return Blocks(logits).Best(); }
 
 int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings, const NoiseKey& key) {
-  const int32_t top = ArgMax(logits);
+  const Blocks blocks(logits);
+  const int32_t top = blocks.Best();
   const bool greedy = !(settings.temperature >= kGreedyBelow);
   if (top < 0 || greedy || logits[top] == std::numeric_limits<float>::infinity()) return top;
   const FlushDenormals flush;
   const double largest = logits[top];
   const double temperature = settings.temperature;
-  const Cutoff cutoff = CutoffOf(logits, logits[top], settings);
+  const Cutoff cutoff = CutoffOf(logits, blocks, logits[top], settings);
   const double least =
       settings.min_p > 0.0F ? Log(std::min(settings.min_p, 1.0F)) : -std::numeric_limits<double>::infinity();
   constexpr double kMostNoise = 22.9;
@@ -156,18 +188,21 @@ int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings,
   uint32_t least_word = 0;  // Below it no token can win: its noise is at most -log(1 - u), its scaled logit at most 0.
   PhiloxWords words{};
   int64_t words_group = -1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const auto id = static_cast<int32_t>(i);
-    if (!cutoff.Keeps(logits[i], id)) continue;
-    const double scaled = (logits[i] - largest) / temperature;
-    if (scaled < least || scaled + kMostNoise < best_score) continue;
-    if (static_cast<int64_t>(i / 4) != words_group) {
-      words_group = static_cast<int64_t>(i / 4);
+  // Every decision below is monotone in the logit, so a block whose largest cannot win is passed over whole.
+  const auto may_win = [&](const double scaled) { return scaled >= least && scaled + kMostNoise >= best_score; };
+  const auto wanted = [&](const float most) { return most >= cutoff.logit && may_win((most - largest) / temperature); };
+  blocks.ForEach(wanted, [&](const int32_t id) {
+    if (!cutoff.Keeps(logits[id], id)) return;
+    const double scaled = (logits[id] - largest) / temperature;
+    if (!may_win(scaled)) return;
+    if (id / 4 != words_group) {
+      words_group = id / 4;
       words = TokenNoise(key, static_cast<uint32_t>(words_group));
     }
-    if (words[i % 4] < least_word) continue;
-    const double score = scaled + GumbelOf(words[i % 4]);
-    if (score <= best_score) continue;
+    const uint32_t word = words[id % 4];
+    if (word < least_word) return;
+    const double score = scaled + GumbelOf(word);
+    if (score <= best_score) return;
     best_score = score;
     best = id;
     // 1 - u <= exp(-score) is necessary; 1 / (1 + score + score^2 / 2) > exp(-score) is a safe and simple bound.
@@ -176,7 +211,7 @@ int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings,
           1.0 / (1.0 + score * (1.0 + score * (0.5 + score * (1.0 / 6 + score * (1.0 / 24 + score / 120)))));
       least_word = static_cast<uint32_t>(std::max(0.0, (1.0 - bound) * 0x1p32 - 2.0));
     }
-  }
+  });
   return best;
 }
 
@@ -189,15 +224,7 @@ float LogSumExp(std::span<const float> logits) {
 
 void TopLogits(std::span<const float> logits, const int32_t k, std::vector<int32_t>* ids) {
   ids->clear();
-  if (k <= 0) return;
-  const float threshold = TopThreshold(logits, k);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] >= threshold && logits[i] > kMinusInfinity) ids->push_back(static_cast<int32_t>(i));
-  }
-  const auto better = [&](const int32_t a, const int32_t b) { return Better(logits[a], a, logits[b], b); };
-  const size_t count = std::min<size_t>(k, ids->size());
-  std::partial_sort(ids->begin(), ids->begin() + static_cast<int64_t>(count), ids->end(), better);
-  ids->resize(count);
+  if (k > 0) *ids = TopOf(logits, Blocks(logits), k);
 }
 
 }  // namespace invar::kernels

@@ -102,7 +102,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   parts.defaults = *std::move(defaults);
 
   const auto& options = config.engine;
-  parts.pool = std::make_unique<WorkerPool>(options.threads > 0 ? static_cast<int>(options.threads) : UsableCores());
+  parts.pool = std::make_unique<WorkerPool>(options.threads > 0 ? static_cast<int>(options.threads) : UsableCores(),
+                                            Pinning::kWorkers);
   StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::MakeBackend(
       {.name = options.backend,
        .isa = options.isa == "auto" ? "" : options.isa,

@@ -9,6 +9,9 @@
 
 namespace invar::kernels::cpu {
 
+// Values one maximum of block_maxima covers: a thousand maxima for a large vocabulary.
+inline constexpr int kMaximaBlock = 256;
+
 // How activations meet weights in a product.
 enum class Product : uint8_t {
   kBf16,   // bf16 pairs x bf16 pairs
@@ -145,6 +148,8 @@ struct KernelTable {
   void (*add_sigmoid_scaled)(const float* x, float gate, int64_t n, float* out);
   void (*add_scaled)(const float* x, float scale, int64_t n, float* out);  // out = fma(scale, x, out)
   void (*softmax)(const float* x, int64_t n, float* out);
+  // The largest of each kMaximaBlock values, NaN left out; -infinity where there is none.
+  void (*block_maxima)(const float* x, int64_t n, float* maxima);
   // Sum of exp((x - largest) / temperature) over what is not NaN, in blocks of 1024; each term where `terms` is not
   // null.
   double (*exp_sum)(const float* x, int64_t n, float largest, float temperature, float* terms);

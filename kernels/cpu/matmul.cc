@@ -1,4 +1,6 @@
 // A task is a few panels x at most kBlockRows rows, big enough (a few microseconds) that handing it out costs nothing.
+// Tasks are handed out one by one in order; neighbours in that order lie in different regions of the matrix, one a
+// thread, so that a thread's next task mostly continues where its last one ended: its first lines are prefetched then.
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -15,21 +17,30 @@ struct Cut {
   int64_t first_task;
   int64_t panels_per_task;
   int64_t panel_tasks;  // Tasks for one block of rows.
+  int64_t regions;
 };
 
-Cut CutJob(const MatmulJob& job, const int64_t first_task) {
+Cut CutJob(const MatmulJob& job, const int64_t first_task, const int64_t threads) {
   const int64_t panels = (job.weight->rows + kPanelColumns - 1) / kPanelColumns;
   const int64_t rows = std::min<int64_t>(job.rows, kBlockRows);
   // A panel is also a read from memory: count it like four rows at least.
   const int64_t cost = job.weight->cols * kPanelColumns * std::max<int64_t>(rows, 4);
   const int64_t per_task = std::clamp<int64_t>(kTaskProducts / cost, 1, panels);
-  return {first_task, per_task, (panels + per_task - 1) / per_task};
+  const int64_t tasks = (panels + per_task - 1) / per_task;
+  return {first_task, per_task, tasks, std::min(threads, tasks)};
+}
+
+// Which of the panel tasks comes at place `place`: regions of nearly equal size, the larger ones first.
+int64_t PanelTaskAt(const Cut& cut, const int64_t place) {
+  const int64_t region = place % cut.regions;
+  const int64_t size = cut.panel_tasks / cut.regions;
+  return region * size + std::min(region, cut.panel_tasks % cut.regions) + place / cut.regions;
 }
 
 void RunTask(const KernelTable& table, const MatmulJob& job, const Cut& cut, const int64_t task) {
   const PackedMatrix& weight = *job.weight;
   const int64_t first_row = task / cut.panel_tasks * kBlockRows;
-  const int64_t first_panel = task % cut.panel_tasks * cut.panels_per_task;
+  const int64_t first_panel = PanelTaskAt(cut, task % cut.panel_tasks) * cut.panels_per_task;
   const int64_t panels = (weight.rows + kPanelColumns - 1) / kPanelColumns;
   const int64_t end_panel = std::min(first_panel + cut.panels_per_task, panels);
   const int64_t element = job.product == Product::kBf16 && !table.expands ? 2 : 4;
@@ -75,7 +86,7 @@ void RunJobs(const KernelTable& table, WorkerPool& pool, std::span<const MatmulJ
   std::vector<Cut> cuts;
   int64_t tasks = 0;
   for (const MatmulJob& job : jobs) {
-    cuts.push_back(CutJob(job, tasks));
+    cuts.push_back(CutJob(job, tasks, pool.threads()));
     tasks += cuts.back().panel_tasks * ((job.rows + kBlockRows - 1) / kBlockRows);
   }
   pool.ParallelFor(tasks, [&](const int64_t task) {

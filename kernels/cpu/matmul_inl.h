@@ -94,6 +94,40 @@ static inline void AddTerms(v16 (&c)[R][G], const int first, const typename P::A
   }
 }
 
+// Sums between memory and registers. Unrolled by hand of the compiler: a loop over `c` would put it on the stack.
+template <int R, int G>
+static inline void LoadSums(v16 (&c)[R][G], const float* acc, const int64_t acc_stride, const bool load,
+                            const float* scale) {
+  if (load) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) c[r][g] = Load(acc + r * acc_stride + g * 16);
+    }
+  } else {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) c[r][g] = Zero();
+    }
+  }
+  if (scale == nullptr) return;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) c[r][g] = Mul(c[r][g], Set1(scale[r]));
+  }
+}
+
+template <int R, int G>
+static inline void StoreSums(const v16 (&c)[R][G], float* acc, const int64_t acc_stride) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) Store(acc + r * acc_stride + g * 16, c[r][g]);
+  }
+}
+
 // Accumulators of R rows x G groups of 16 columns stay in registers over `steps` of k.
 // kStep: elements of w from step to step; kGroup: from group to group. `scale` (or null) multiplies the loaded
 // accumulators. Not inlined: registers are allocated for this loop alone, so that nothing of it goes through the stack.
@@ -102,12 +136,7 @@ template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
                                    const int64_t steps, float* acc, const int64_t acc_stride, const bool load,
                                    const float* scale, const char* prefetch) {
   v16 c[R][G];
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) {
-      c[r][g] = load ? Load(acc + r * acc_stride + g * 16) : Zero();
-      if (scale != nullptr) c[r][g] = Mul(c[r][g], Set1(scale[r]));
-    }
-  }
+  LoadSums(c, acc, acc_stride, load, scale);
   for (int64_t s = 0; s < steps; ++s) {
     if constexpr (kPrefetch) {
       for (int g = 0; g < G; ++g) PrefetchFar(prefetch + (s * G + g) * 64);
@@ -118,9 +147,7 @@ template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
       for (int g = 0; g < G; ++g) AddTerms<P, 0, 1, kGroup>(c, g, a + s, a_stride, w + s * kStep);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) Store(acc + r * acc_stride + g * 16, c[r][g]);
-  }
+  StoreSums(c, acc, acc_stride);
 }
 
 // Row tiles of exactly R rows, all column groups; a stripe of w stays in the first-level cache over the row tiles.
@@ -182,12 +209,7 @@ template <int R, int G, int kStep, int kGroup>
                                            const int64_t steps, float* stripe, float* acc, const int64_t acc_stride,
                                            const bool load, const float* scale, const char* prefetch) {
   v16 c[R][G];
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) {
-      c[r][g] = load ? Load(acc + r * acc_stride + g * 16) : Zero();
-      if (scale != nullptr) c[r][g] = Mul(c[r][g], Set1(scale[r]));
-    }
-  }
+  LoadSums(c, acc, acc_stride, load, scale);
   for (int64_t s = 0; s < steps; ++s) {
     float* wide = stripe + s * G * 32;
     v16 weights[G];
@@ -207,9 +229,7 @@ template <int R, int G, int kStep, int kGroup>
       for (int g = 0; g < G; ++g) c[r][g] = Fma(Set1(a[r * a_stride + s].even), weights[g], c[r][g]);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) Store(acc + r * acc_stride + g * 16, c[r][g]);
-  }
+  StoreSums(c, acc, acc_stride);
 }
 
 // Steps of a stripe of kWidenGroups groups: kStripeBytes, so that many tiles pass their sums through memory seldom, or

@@ -51,6 +51,25 @@ static void Softmax(const float* x, const int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += 16) StoreAs(out, i, false, Div(LoadUpTo(out + i, n - i), total), n - i);
 }
 
+// The largest of each block of kMaximaBlock values that is not NaN; -infinity where there is none.
+static void BlockMaxima(const float* x, const int64_t n, float* maxima) {
+  const v16 least = Set1(-__builtin_inff());
+  for (int64_t block = 0; block < n; block += kMaximaBlock) {
+    v16 largest[2] = {least, least};
+    const int64_t end = Least(block + kMaximaBlock, n);
+    int64_t i = block;
+    for (; i + 32 <= end; i += 32) {
+      largest[0] = Max(Load(x + i), largest[0]);  // The second where the first is NaN.
+      largest[1] = Max(Load(x + i + 16), largest[1]);
+    }
+    for (; i < end; i += 16) {
+      const v16 some = KeepLanes(LoadUpTo(x + i, end - i), 0, static_cast<int>(Least(16, end - i)), -__builtin_inff());
+      largest[0] = Max(some, largest[0]);
+    }
+    maxima[block / kMaximaBlock] = MaxLanes(Max(largest[0], largest[1]));
+  }
+}
+
 // Lanes of one block are summed in float, blocks in double.
 static double ExpSum(const float* x, const int64_t n, const float largest, const float temperature, float* terms) {
   double total = 0.0;

@@ -83,6 +83,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .add_sigmoid_scaled = AddSigmoidScaled,
           .add_scaled = AddScaled,
           .softmax = Softmax,
+          .block_maxima = BlockMaxima,
           .exp_sum = ExpSum,
           .qkv_row = QkvOneRow,
           .attention_superblock = AttentionSuperblock,

@@ -2,8 +2,10 @@
 #include "base/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 namespace invar {
@@ -27,6 +29,39 @@ TEST(WorkerPool, SumsAreVisibleToTheCaller) {
     pool.ParallelFor(7, [&](const int64_t i) { squares[i] = i * i + round; });
     for (int64_t i = 0; i < 7; ++i) ASSERT_EQ(squares[i], i * i + round);
   }
+}
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+// Cores each of the pool's threads may use, the caller's first.
+std::vector<int> CoresOfThreads(WorkerPool& pool) {
+  std::vector<int> cores(pool.threads());
+  std::atomic<int> entered{0};
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> next{1};
+  pool.ParallelFor(pool.threads(), [&](int64_t) {  // Nobody leaves before all are in: one task a thread.
+    entered.fetch_add(1);
+    while (entered.load() < pool.threads()) std::this_thread::yield();
+    cores[std::this_thread::get_id() == caller ? 0 : next.fetch_add(1)] = UsableCores();
+  });
+  return cores;
+}
+
+TEST(WorkerPool, PinsWorkersOnlyWhereItUsesEveryCore) {
+  const int all = UsableCores();
+  if (all < 2) GTEST_SKIP() << "one core: no worker could be pinned apart";
+  std::vector<int> pinned(all, 1);
+  pinned[0] = all;
+  WorkerPool whole(all, Pinning::kWorkers);
+  EXPECT_EQ(CoresOfThreads(whole), pinned);
+  WorkerPool more(all + 1, Pinning::kWorkers);
+  EXPECT_EQ(CoresOfThreads(more), std::vector<int>(all + 1, all));
+  WorkerPool free(all);
+  EXPECT_EQ(CoresOfThreads(free), std::vector<int>(all, all));
 }
 
 TEST(WorkerPool, FlushesDenormalsInsideOnly) {

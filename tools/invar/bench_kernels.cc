@@ -309,7 +309,7 @@ int RunBenchKernels(int argc, char** argv) {
   app.add_option("--rounds", args.rounds, "rounds; the best of all counts")->check(CLI::Range(1, 1000));
   app.add_flag("--json", args.json, "print JSON");
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
-  WorkerPool pool(args.threads);
+  WorkerPool pool(args.threads, Pinning::kWorkers);
   StatusOr<std::unique_ptr<Backend>> backend = MakeBackend({args.backend, args.isa, DType::kBf16}, pool);
   if (!backend.ok()) {
     std::fprintf(stderr, "invar bench kernels: %s\n", backend.status().ToString().c_str());

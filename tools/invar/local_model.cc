@@ -36,7 +36,8 @@ StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
                            "activations");
   }
   LocalModel local;
-  local.pool_ = std::make_unique<WorkerPool>(options.threads > 0 ? options.threads : AvailableThreads());
+  local.pool_ =
+      std::make_unique<WorkerPool>(options.threads > 0 ? options.threads : AvailableThreads(), Pinning::kWorkers);
   const kernels::DType activations = options.activations == "fp32" ? kernels::DType::kF32 : kernels::DType::kBf16;
   auto backend =
       kernels::MakeBackend({.name = options.backend, .isa = options.isa, .activations = activations}, *local.pool_);
