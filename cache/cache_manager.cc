@@ -47,6 +47,7 @@ struct CacheManager::Impl final : public EvictionListener {
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const;
   void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
+  static void UsePagesOfTheTree(PrefixLease& lease, const Node& end);
   void Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
             TimeNs now);
 
@@ -74,6 +75,8 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   Match found;
   if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
   for (Node* const node : found.nodes) node->use.used_at = now;
+  // Nothing of nodes without KV is claimed below, so making room may end them.
+  while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
   PageTable pages = impl_->SharePages(found, now);
   const ResumePoint point = Resume(found, query.resume_limit, impl_->has_state);
   PrefixLease lease(query.scope, impl_->SlotWith(point, now));
@@ -202,6 +205,21 @@ void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const Token
   Node& node = tree.Insert(lease.scope_, tokens, lease.pages_);
   for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
   lease.published_ = static_cast<int32_t>(tokens.size());
+  UsePagesOfTheTree(lease, node);
+}
+
+// Where another sequence was here first, its pages hold the same bits, and this one's own go. Otherwise the tree's
+// would lie, cached, above a leaf that this sequence holds: neither live nor to be had by cutting leaves. Only whole
+// pages: in its last one the sequence goes on writing.
+void CacheManager::Impl::UsePagesOfTheTree(PrefixLease& lease, const Node& end) {
+  int32_t below = end.end / kernels::kPageTokens;  // Pages from here on are done, or a deeper node's.
+  for (const Node* node = &end; !node->is_root(); node = node->parent) {
+    for (int32_t p = node->first_page(); p < below; ++p) {
+      const PageRef& page = node->pages[p - node->first_page()];
+      if (page.id() != lease.pages_.ref(p).id()) lease.pages_.Replace(p, page.Share(Holder::kLive));
+    }
+    below = std::min(below, node->first_page());
+  }
 }
 
 // Requires: the tree holds `tokens`.
