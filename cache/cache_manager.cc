@@ -243,9 +243,20 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
   }
 }
 
-void CacheManager::Flush(const Scope* const scope, const TimeNs now) {
-  impl_->tree.Clear(scope);
-  impl_->store.Drop(scope, now);
+void CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
+  const Scope* const scope = what.scope.has_value() ? &*what.scope : nullptr;
+  if (what.part == CachedPart::kAll) {
+    impl_->tree.Clear(scope);
+    impl_->store.Drop(scope, now);
+  } else if (!impl_->has_state) {
+    if (what.part == CachedPart::kKv) impl_->tree.Clear(scope);
+  } else {
+    impl_->tree.ForEach([&](const Scope& of_node, Node& node) {
+      if (scope != nullptr && of_node != *scope) return;
+      if (what.part == CachedPart::kKv) node.pages.clear();
+      if (what.part == CachedPart::kStates) node.checkpoint.reset();
+    });
+  }
 }
 
 // --- Tiers ---

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "cache/cache_memory.h"
+#include "cache/flush.h"
 #include "cache/lease.h"
 #include "cache/placement_report.h"
 #include "cache/prefix_match.h"
@@ -89,8 +90,8 @@ class CacheManager {
   // The sequence stops running with `computed` tokens in KV and state: keeps both as `kind` where the lease writes.
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
 
-  // Forgets what is cached, in tiers too, of one scope or (null) of all. Live sequences go on.
-  void Flush(const Scope* scope, TimeNs now);
+  // Forgets what is cached. Live sequences go on, and what they commit from then on is cached again.
+  void Flush(const FlushOptions& what, TimeNs now);
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;

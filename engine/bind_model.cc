@@ -33,4 +33,14 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
                     .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : options.kv_budget_bytes};
 }
 
+std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {
+  if (!options.prefix_cache) return "cache.enabled is false";
+  // A follow-up goes on in a copy of the page that its prefix ends in; the state itself may become its own.
+  const int64_t least = shape.state_bytes + 2 * shape.page_bytes;
+  if (plan.budget_bytes >= least) return {};
+  return "engine.kv_budget holds no cached prefix beside a running request: that takes at least " +
+         std::to_string(least) + " bytes (recurrent state and two pages), and there are " +
+         std::to_string(plan.budget_bytes);
+}
+
 }  // namespace invar::engine

@@ -50,6 +50,7 @@ struct Engine::Impl {
         tokenizer(tokenizer_in),
         shape(ShapeOf(model->spec())),
         memory_plan(plan),
+        why_nothing_is_reused(WhyNothingIsReused(options_in, shape, plan)),
         inbox(options_in.max_queued),
         cache({.shape = shape,
                .budget_bytes = plan.budget_bytes,
@@ -115,6 +116,7 @@ struct Engine::Impl {
   const models::Tokenizer* const tokenizer;
   const cache::StateShape shape;
   const MemoryPlan memory_plan;
+  const std::string why_nothing_is_reused;
   RequestLimits request_limits;
   SchedulerLimits scheduler_limits;
 
@@ -147,6 +149,7 @@ bool Engine::Impl::RunOneStep() {
   const size_t live_before = live.size();
   EndWhatMustEnd(mail);
   const bool ended = live.size() != live_before;
+  for (const cache::FlushOptions& what : mail.flushes) cache.Flush(what, clock.Now());
 
   const int64_t moves_before = moves;
   const Step step = PlanAndAdmit();
@@ -354,6 +357,7 @@ void Engine::Impl::PublishStats() {
   stats.slots_used = cache.memory().slots().live_count();
   stats.kv_bytes_used = cache.memory().live_bytes();
   stats.cache = cache.Report();
+  stats.prefix_reuse_possible = why_nothing_is_reused.empty();
   inbox.Publish(stats);
 }
 
@@ -512,6 +516,7 @@ StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> 
 
 void Engine::Cancel(const SequenceId id) { impl_->inbox.Cancel(id); }
 void Engine::Resume(const SequenceId id) { impl_->inbox.Resume(id); }
+void Engine::FlushCache(cache::FlushOptions what) { impl_->inbox.Flush(std::move(what)); }
 
 void Engine::StartThread() {
   Check(!impl_->thread.joinable(), "the engine thread is started once");
@@ -528,6 +533,7 @@ bool Engine::Drained() const { return impl_->inbox.Drained(); }
 void Engine::Abort() { impl_->inbox.Abort(); }
 EngineStats Engine::Stats() const { return impl_->inbox.Stats(); }
 const models::ModelSpec& Engine::spec() const { return impl_->runner.model().spec(); }
+const std::string& Engine::why_nothing_is_reused() const { return impl_->why_nothing_is_reused; }
 void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
 
 int32_t Engine::max_request_tokens() const {

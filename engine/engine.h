@@ -1,7 +1,7 @@
 // Engine: owns the model, the sequences and all their memory; one thread runs steps.
 //   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
-// Threads: Submit, Cancel, Resume, Stats, Drain from any thread; everything else happens on the engine thread, or
-// inside RunOneStep for callers that drive the engine themselves (simulation, tests).
+// Threads: Submit, Cancel, Resume, FlushCache, Stats, Drain from any thread; everything else happens on the engine
+// thread, or inside RunOneStep for callers that drive the engine themselves (simulation, tests).
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,9 @@ class Engine {
   // The reader has caught up.
   void Resume(SequenceId id);
 
+  // Forgets what the prefix cache holds, of one scope or of all, at the next step boundary. Running requests go on.
+  void FlushCache(cache::FlushOptions what);
+
   void StartThread();
   // One step or nothing to do: false. For simulation; not together with StartThread.
   bool RunOneStep();
@@ -79,6 +82,8 @@ class Engine {
 
   EngineStats Stats() const;  // A copy of the last published snapshot.
   const models::ModelSpec& spec() const;
+  // Why no request can ever reuse what another one computed, as a sentence for the operator; empty where some can.
+  const std::string& why_nothing_is_reused() const;
   // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
   // whichever is smaller. Callers without a max_tokens of their own use this less the prompt.
   int32_t max_request_tokens() const;

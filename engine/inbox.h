@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "cache/flush.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 
@@ -27,10 +28,13 @@ struct Mail {
   std::vector<Submission> submissions;  // Bounded by max_queued.
   std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
   std::vector<SequenceId> resumes;
+  std::vector<cache::FlushOptions> flushes;  // Bounded by what admin RPCs are alive.
   bool abort = false;
   bool woken = false;
 
-  bool empty() const { return submissions.empty() && cancels.empty() && resumes.empty() && !abort && !woken; }
+  bool empty() const {
+    return submissions.empty() && cancels.empty() && resumes.empty() && flushes.empty() && !abort && !woken;
+  }
 };
 
 // Threads: any, except Take and Publish: engine thread.
@@ -63,6 +67,11 @@ class Inbox {
   void Wake() {
     const MutexLock lock(mu_);
     mail_.woken = true;
+    wake_.NotifyOne();
+  }
+  void Flush(cache::FlushOptions what) {
+    const MutexLock lock(mu_);
+    mail_.flushes.push_back(std::move(what));
     wake_.NotifyOne();
   }
   void BeginDrain() {

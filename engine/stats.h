@@ -24,7 +24,8 @@ struct EngineStats {
   int64_t slots_total = 0, slots_used = 0;
   int64_t kv_bytes_used = 0;
   cache::PlacementReport cache;
-  int64_t last_step_ns = 0;  // Clock time at the end of the last step: the liveness probe reads it.
+  bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
+  int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };
 
 }  // namespace invar::engine

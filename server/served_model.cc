@@ -152,6 +152,9 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
+  if (const std::string& why = served->engine->why_nothing_is_reused(); !why.empty()) {
+    Logger("server")->warn("no request will ever reuse a prefix: {}", why);
+  }
   served->engine->StartThread();
   return served;
 }

@@ -176,7 +176,7 @@ TEST_P(TieredCache, WhatIsFlushedIsGoneFromTiersToo) {
   rig.Whole(Ids(0, 300), a);
   rig.Whole(Ids(0, 300), b);
   rig.Persist();
-  rig.cache().Flush(&a, clock_.Now());
+  rig.cache().Flush({.scope = a}, clock_.Now());
   EXPECT_EQ(rig.Whole(Ids(0, 300), a).kv_tokens, 0);
   EXPECT_GT(rig.Whole(Ids(0, 300), b).kv_tokens, 0);
 }
