@@ -61,7 +61,9 @@ class FingerprintModel final : public Model {
     spec_.attention_layers = options.attention_layers;
     spec_.recurrent_layers = options.recurrent_layers;
     spec_.page_bytes = int64_t{8} * kernels::kPageTokens * options.attention_layers;
-    spec_.state_bytes = int64_t{8} * options.recurrent_layers;
+    if (options.recurrent_layers > 0) {
+      spec_.state_bytes = int64_t{8} * options.recurrent_layers + options.state_padding_bytes;
+    }
     logits_.resize(static_cast<size_t>(options.max_logits_rows) * options.vocabulary_size);
     history_.resize(options.attention_layers);
     states_.resize(options.recurrent_layers);
@@ -115,7 +117,10 @@ class FingerprintModel final : public Model {
   }
 
   void StoreStates(const SequenceMemory& memory, const SlotId slot) const {
-    if (spec_.state_bytes > 0) std::memcpy(StateAt(memory, slot), states_.data(), spec_.state_bytes);
+    if (states_.empty()) return;
+    const size_t bytes = 8 * states_.size();
+    std::memcpy(StateAt(memory, slot), states_.data(), bytes);
+    std::memset(StateAt(memory, slot) + bytes, 0, options_.state_padding_bytes);
   }
 
   void ReadHistory(const SequenceMemory& memory, const ForwardSpan& span) {
@@ -124,7 +129,7 @@ class FingerprintModel final : public Model {
       for (int64_t p = 0; p < span.first.value(); ++p) read += ReadEntry(Load(EntryAt(memory, span, layer, p)), p);
       history_[layer] = read;
     }
-    if (spec_.state_bytes > 0) std::memcpy(states_.data(), StateAt(memory, span.state), spec_.state_bytes);
+    if (!states_.empty()) std::memcpy(states_.data(), StateAt(memory, span.state), 8 * states_.size());
   }
 
   void RunToken(const SequenceMemory& memory, const ForwardSpan& span, const int64_t position, const TokenId token) {

@@ -127,6 +127,8 @@ struct FingerprintOptions {
   int32_t vocabulary_size = 64;
   int32_t attention_layers = 2;
   int32_t recurrent_layers = 2;  // 0: like a dense model.
+  // More bytes of a state, all zero: makes states large beside pages, as those of real models are.
+  int32_t state_padding_bytes = 0;
   int32_t max_sequence_tokens = 4096;
   int32_t max_logits_rows = 256;
 };

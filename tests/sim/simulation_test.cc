@@ -23,9 +23,14 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
     seen.pauses += outcome.pauses;
     seen.stop_strings += outcome.stop_strings;
     seen.scored_prompts += outcome.scored_prompts;
+    seen.hits += outcome.hits;
+    seen.resumed_after_preemption += outcome.resumed_after_preemption;
+    seen.evicted += outcome.evicted;
+    seen.flushes += outcome.flushes;
   }
   for (const int64_t count : {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed,
-                              seen.rejected, seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts}) {
+                              seen.rejected, seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts,
+                              seen.hits, seen.resumed_after_preemption, seen.evicted, seen.flushes}) {
     EXPECT_GT(count, 100);
   }
 }
@@ -36,7 +41,7 @@ TEST(Simulation, TheSameSeedGivesTheSameRun) {
   }
 }
 
-class PlantedBug : public testing::TestWithParam<const char*> {};
+class PlantedBug : public testing::TestWithParam<std::string> {};
 
 TEST_P(PlantedBug, IsCaughtWithin200SeedsAndShrinks) {
   const Plant plant = PlantNamed(GetParam()).value();
@@ -52,7 +57,7 @@ TEST_P(PlantedBug, IsCaughtWithin200SeedsAndShrinks) {
   FAIL() << GetParam() << " was not seen";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedBug, testing::Values("stale_page", "dirty_slot", "row_mixup", "lost_cancel"));
+INSTANTIATE_TEST_SUITE_P(All, PlantedBug, testing::ValuesIn(PlantNames()), [](const auto& p) { return p.param; });
 
 }  // namespace
 }  // namespace invar::sim

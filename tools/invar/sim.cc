@@ -131,8 +131,7 @@ int RunSim(int argc, char** argv) {
   app.add_option("--seed", options.first_seed, "the first seed");
   app.add_flag("--minimize", options.minimize, "shrink the first failing schedule");
   app.add_flag("--json", options.json, "one JSON object on stdout");
-  app.add_option("--plant", options.plant, "put a bug in on purpose")
-      ->check(CLI::IsMember({"stale_page", "dirty_slot", "row_mixup", "lost_cancel"}));
+  app.add_option("--plant", options.plant, "put a bug in on purpose")->check(CLI::IsMember(sim::PlantNames()));
   app.add_option("--only", only, "keep only these requests of the schedule")->delimiter(',');
   app.add_option("--without", without, "leave a feature out of the schedule")->check(CLI::IsMember(sim::Features()));
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;

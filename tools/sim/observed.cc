@@ -14,18 +14,25 @@ bool Observed::Push(engine::TokenEvent event) {
   Judge(!ended(), "an event after the end");
   const bool is_end = event.index() >= 2;
   Judge(is_end || !behind_, "a token though its reader was behind");
-  if (std::holds_alternative<engine::StartedEvent>(event)) {
-    Judge(!started_, "started twice");
+  if (is_end) ended_at_ = clock_.Now();
+  if (const auto* const start = std::get_if<engine::StartedEvent>(&event)) {
+    Judge(!started_at_.has_value(), "started twice");
     Judge(clock_.Now() < planned_.request.deadline, "started after its deadline");
-    started_ = true;
+    started_at_ = clock_.Now();
+    reuse_ = start->reuse;
   } else if (auto* const delta = std::get_if<engine::DeltaEvent>(&event)) {
-    Judge(started_, "a token before the start");
+    Judge(started(), "a token before the start");
     Judge(IsUtf8(delta->text), "a delta that is not whole UTF-8");
     text_ += delta->text;
     tokens_.insert(tokens_.end(), delta->tokens.begin(), delta->tokens.end());
     logprobs_.insert(logprobs_.end(), delta->logprobs.begin(), delta->logprobs.end());
   } else if (auto* const finished = std::get_if<engine::FinishedEvent>(&event)) {
-    Judge(started_, "finished before the start");
+    Judge(started(), "finished before the start");
+    Judge(finished->cached_tokens == reuse_->state_match_tokens &&
+              finished->reuse.state_match_tokens == reuse_->state_match_tokens &&
+              finished->reuse.kv_match_tokens == reuse_->kv_match_tokens &&
+              finished->reuse.computed_tokens == reuse_->computed_tokens,
+          "another reuse at the end than at the start");
     text_ += finished->text_tail;
     finished_ = std::move(*finished);
   } else {

@@ -22,7 +22,11 @@ class Observed final : public engine::EventSink {
   bool Read(int32_t events);
 
   bool ended() const { return finished_.has_value() || failed_.has_value(); }
-  bool started() const { return started_; }
+  bool started() const { return started_at_.has_value(); }
+  std::optional<TimeNs> started_at() const { return started_at_; }
+  std::optional<TimeNs> ended_at() const { return ended_at_; }
+  // What it was told at its start.
+  const std::optional<engine::PrefixReuse>& reuse() const { return reuse_; }
   int64_t pauses() const { return pauses_; }
   const std::string& text() const { return text_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -36,7 +40,9 @@ class Observed final : public engine::EventSink {
 
   const PlannedRequest& planned_;
   const Clock& clock_;
-  bool started_ = false;
+  std::optional<TimeNs> started_at_;
+  std::optional<TimeNs> ended_at_;
+  std::optional<engine::PrefixReuse> reuse_;
   bool behind_ = false;
   int64_t unread_ = 0;
   int64_t pauses_ = 0;

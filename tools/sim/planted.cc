@@ -7,42 +7,29 @@
 #include <utility>
 #include <vector>
 
-#include "tools/sim/random.h"
+#include "tools/sim/planted_model.h"
 
 namespace invar::sim {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-class PlantedModel final : public models::Model {
+class PlantedMemory final : public PlantedModel {
  public:
-  PlantedModel(const Plant plant, std::unique_ptr<models::Model> model, const uint64_t seed)
-      : plant_(plant), model_(std::move(model)), random_(seed ^ 0x5EEDULL) {}
-
-  const models::ModelSpec& spec() const override { return model_->spec(); }
-
-  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
-                                const std::span<const models::ForwardSpan> spans) override {
-    for (const models::ForwardSpan& span : spans) {
-      if (plant_ == Plant::kStalePage) BringBackPage(memory, span);
-      if (plant_ == Plant::kDirtySlot) BringBackState(memory, span);
-    }
-    const kernels::ConstF32View logits = model_->Forward(memory, spans);
-    for (const models::ForwardSpan& span : spans) Remember(memory, span);
-    return plant_ == Plant::kRowMixup ? ExchangeRows(logits) : logits;
-  }
+  PlantedMemory(const Plant plant, std::unique_ptr<models::Model> model, const uint64_t seed)
+      : PlantedModel(std::move(model), seed), plant_(plant) {}
 
  private:
-  std::byte* PageAt(const models::SequenceMemory& memory, const PageId page) const {
-    return memory.pages + page.value() * spec().page_bytes;
+  void Before(const models::SequenceMemory& memory, const models::ForwardSpan& span) override {
+    if (plant_ == Plant::kStalePage) BringBackPage(memory, span);
+    if (plant_ == Plant::kDirtySlot) BringBackState(memory, span);
   }
-  std::byte* StateAt(const models::SequenceMemory& memory, const SlotId slot) const {
-    return memory.states + slot.value() * spec().state_bytes;
+  void After(const models::SequenceMemory& memory, const models::ForwardSpan& span) override { Remember(memory, span); }
+  kernels::ConstF32View Logits(const kernels::ConstF32View& logits) override {
+    return plant_ == Plant::kRowMixup ? ExchangeRows(logits) : logits;
   }
 
   // The first page of the span, as some earlier first page had it: as if its new contents had never been written.
   void BringBackPage(const models::SequenceMemory& memory, const models::ForwardSpan& span) {
-    if (span.first.value() == 0 || !random_.Percent(5)) return;
+    if (span.first.value() == 0 || !random().Percent(5)) return;
     const auto old = old_pages_.find(span.pages[0].value());
     if (old == old_pages_.end()) return;
     std::memcpy(PageAt(memory, span.pages[0]), old->second.data(), old->second.size());
@@ -64,37 +51,58 @@ class PlantedModel final : public models::Model {
   }
 
   kernels::ConstF32View ExchangeRows(const kernels::ConstF32View& logits) {
-    if (logits.rows < 2 || !random_.Percent(5)) return logits;
+    if (logits.rows < 2 || !random().Percent(5)) return logits;
     mixed_.assign(logits.data, logits.data + logits.rows * logits.stride);
     std::swap_ranges(mixed_.begin(), mixed_.begin() + logits.cols, mixed_.begin() + (logits.rows - 1) * logits.stride);
     return {mixed_.data(), logits.rows, logits.cols, logits.stride};
   }
 
   const Plant plant_;
-  const std::unique_ptr<models::Model> model_;
-  Random random_;
   std::map<int32_t, Bytes> pages_;      // As last written.
   std::map<int32_t, Bytes> old_pages_;  // As the owner before left them.
   std::map<int32_t, Bytes> states_;
   std::vector<float> mixed_;
 };
 
+constexpr std::pair<std::string_view, Plant> kNames[] = {{"stale_page", Plant::kStalePage},
+                                                         {"dirty_slot", Plant::kDirtySlot},
+                                                         {"row_mixup", Plant::kRowMixup},
+                                                         {"lost_cancel", Plant::kLostCancel},
+                                                         {"wrong_checkpoint", Plant::kWrongCheckpoint},
+                                                         {"shared_slot", Plant::kSharedSlot},
+                                                         {"shared_page", Plant::kSharedPage},
+                                                         {"stale_kv", Plant::kStaleKv},
+                                                         {"late_state", Plant::kLateState},
+                                                         {"scope_ignored", Plant::kScopeIgnored}};
+
 }  // namespace
 
 std::optional<Plant> PlantNamed(const std::string_view name) {
-  constexpr std::pair<std::string_view, Plant> kNames[] = {{"stale_page", Plant::kStalePage},
-                                                           {"dirty_slot", Plant::kDirtySlot},
-                                                           {"row_mixup", Plant::kRowMixup},
-                                                           {"lost_cancel", Plant::kLostCancel}};
   for (const auto& [known, plant] : kNames) {
     if (known == name) return plant;
   }
   return std::nullopt;
 }
 
+std::vector<std::string> PlantNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, plant] : kNames) names.emplace_back(name);
+  return names;
+}
+
 std::unique_ptr<models::Model> PlantIn(const Plant plant, std::unique_ptr<models::Model> model, const uint64_t seed) {
-  if (plant == Plant::kNone || plant == Plant::kLostCancel) return model;
-  return std::make_unique<PlantedModel>(plant, std::move(model), seed);
+  switch (plant) {
+    case Plant::kNone:
+    case Plant::kLostCancel:
+    case Plant::kScopeIgnored:
+      return model;
+    case Plant::kStalePage:
+    case Plant::kDirtySlot:
+    case Plant::kRowMixup:
+      return std::make_unique<PlantedMemory>(plant, std::move(model), seed);
+    default:
+      return PlantInCache(plant, std::move(model), seed);
+  }
 }
 
 }  // namespace invar::sim

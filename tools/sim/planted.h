@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/model.h"
 
@@ -15,10 +17,18 @@ enum class Plant {
   kDirtySlot,   // A state slot starts with its last owner's state.
   kRowMixup,    // Two rows of logits are exchanged.
   kLostCancel,  // A cancellation never arrives.
+  // Of the prefix cache.
+  kWrongCheckpoint,  // A sequence resumes from the checkpoint of another position.
+  kSharedSlot,       // A checkpoint is not copied: the sequence that made it goes on in its slot.
+  kSharedPage,       // A page is not copied on write: two sequences write one.
+  kStaleKv,          // KV that a sequence found shows what stood there before it was evicted.
+  kLateState,        // A state is copied out one token late.
+  kScopeIgnored,     // The salt does not separate.
 };
 
-// "stale_page", "dirty_slot", "row_mixup", "lost_cancel"; otherwise nothing.
+// By one of PlantNames(), "stale_page" and so on; otherwise nothing.
 std::optional<Plant> PlantNamed(std::string_view name);
+std::vector<std::string> PlantNames();
 
 // `model`, misbehaving now and then as `plant` says.
 std::unique_ptr<models::Model> PlantIn(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);

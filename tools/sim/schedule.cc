@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "tools/sim/oracle.h"
 #include "tools/sim/random.h"
+#include "tools/sim/sim_tokenizer.h"
 
 namespace invar::sim {
 namespace {
@@ -12,6 +14,7 @@ void DrawLimits(Random& random, Schedule& schedule) {
   schedule.model.vocabulary_size = 64;
   schedule.model.recurrent_layers = random.OneOf({0, 1, 2});
   schedule.model.attention_layers = random.OneOf({1, 2});
+  if (schedule.model.recurrent_layers > 0) schedule.model.state_padding_bytes = random.OneOf({0, 500, 3000});
   schedule.model.max_sequence_tokens = random.OneOf({96, 256, 1024});
   schedule.model.max_logits_rows = 64;
   schedule.usable_ids = random.OneOf({24, 60, 64});
@@ -23,6 +26,7 @@ void DrawLimits(Random& random, Schedule& schedule) {
   options.prefill_chunk_tokens = random.OneOf({1, 7, 64, 512});
   options.max_running = random.Between(1, 8);
   options.max_queued = random.OneOf({3, 100});
+  options.prefix_cache = random.Percent(92);
   options.stalled_reader_limit = schedule.step_time * random.Between(20, 400);
   options.check_integrity_every_step = true;
   options.poison_freed_memory = random.Percent(50);
@@ -67,6 +71,77 @@ void DrawStopping(Random& random, const Schedule& schedule, engine::StoppingPara
   if (random.Percent(40)) stopping.stop_token_ids = {TokenId(0), TokenId(random.Between(1, schedule.usable_ids - 1))};
 }
 
+void AppendTokens(Random& random, const Schedule& schedule, const int32_t count, std::vector<TokenId>& prompt) {
+  for (int32_t i = 0; i < count; ++i) prompt.emplace_back(random.Between(0, schedule.usable_ids - 1));
+}
+
+// A prompt that earlier requests have nothing to do with, or one that repeats, continues or leaves one of theirs.
+void DrawPrompt(Random& random, const Schedule& schedule, PlannedRequest& planned) {
+  constexpr int32_t kPromptMax = 500;  // The oracle's work grows with the square.
+  engine::Request& request = planned.request;
+  const int32_t earlier = static_cast<int32_t>(schedule.requests.size());
+  if (earlier == 0 || random.Percent(35)) {
+    AppendTokens(random, schedule, random.OneOf({1, 2, 63, 64, 65, random.Between(1, 20), random.Between(1, 150), 200}),
+                 request.prompt);
+    return;
+  }
+  const PlannedRequest& origin = schedule.requests[random.Between(std::max(0, earlier - 4), earlier - 1)];
+  if (random.Percent(85)) {
+    request.tenant = origin.request.tenant;
+    request.cache.salt = origin.request.cache.salt;
+  }
+  request.prompt = origin.request.prompt;
+  const int32_t length = static_cast<int32_t>(request.prompt.size());
+  const int32_t how = random.Between(0, 99);
+  if (how < 25) return;  // The same once more.
+  if (how < 60) {
+    const int32_t shared = random.OneOf({random.Between(1, length), length, length - 1, length / 64 * 64, 64, 65, 8});
+    request.prompt.resize(std::clamp(shared, 1, length));
+    AppendTokens(random, schedule, random.OneOf({1, 7, random.Between(1, 100)}), request.prompt);
+  } else {
+    // The next turn: mostly once the answer is there.
+    const bool answers = origin.request.sampling.allowed_token_ids.empty() && length < kPromptMax &&
+                         length < schedule.model.max_sequence_tokens;
+    if (answers) {
+      const SimTokenizer tokenizer(schedule.usable_ids);
+      const Expected answer = ExpectedAnswer(origin.request, schedule.model, tokenizer);
+      request.prompt.insert(request.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    }
+    AppendTokens(random, schedule, random.Between(1, 40), request.prompt);
+    planned.arrives_at = origin.arrives_at + schedule.step_time * random.Between(1, 150);
+  }
+  if (std::ssize(request.prompt) > kPromptMax) request.prompt.resize(kPromptMax);
+}
+
+void DrawCache(Random& random, engine::Request& request) {
+  const int32_t length = static_cast<int32_t>(request.prompt.size());
+  engine::Request::Cache& cache = request.cache;
+  if (random.Percent(10)) cache.salt = random.OneOf<std::string>({"pepper", "cumin"});
+  cache.bypass_read = random.Percent(7);
+  cache.bypass_write = random.Percent(7);
+  if (length > 1 && random.Percent(30)) {
+    for (int32_t i = random.Between(1, 4); i > 0; --i) cache.hints.push_back(random.Between(1, length - 1));
+    std::sort(cache.hints.begin(), cache.hints.end());
+    cache.hints.erase(std::unique(cache.hints.begin(), cache.hints.end()), cache.hints.end());
+  }
+  if (random.Percent(30)) cache.stable_tokens = random.Between(0, length);
+}
+
+void DrawFlushes(Random& random, Schedule& schedule) {
+  if (!random.Percent(30)) return;
+  for (int32_t i = random.Between(1, 4); i > 0; --i) {
+    PlannedFlush flush{.at = schedule.step_time * random.Between(5, 200), .what = {}};
+    if (random.Percent(40)) {
+      flush.what.scope =
+          cache::Scope{.tenant = random.OneOf<std::string>({"red", "green", "blue"}), .salt = {}, .provenance = {}};
+    }
+    flush.what.part = random.OneOf(
+        {cache::CachedPart::kAll, cache::CachedPart::kAll, cache::CachedPart::kKv, cache::CachedPart::kStates});
+    schedule.flushes.push_back(std::move(flush));
+  }
+  std::sort(schedule.flushes.begin(), schedule.flushes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+}
+
 PlannedRequest DrawRequest(Random& random, const Schedule& schedule, const int32_t index) {
   PlannedRequest planned;
   planned.index = index;
@@ -74,15 +149,15 @@ PlannedRequest DrawRequest(Random& random, const Schedule& schedule, const int32
   request.request_id = std::to_string(index);
   request.tenant = random.OneOf<std::string>({"red", "green", "blue"});
   request.priority = random.Percent(75) ? 0 : random.Between(-1, 2);
-  const int32_t length = random.OneOf({1, 2, 63, 64, 65, random.Between(1, 20), random.Between(1, 150)});
-  for (int32_t i = 0; i < length; ++i) request.prompt.emplace_back(random.Between(0, schedule.usable_ids - 1));
+  planned.arrives_at = schedule.step_time * random.Between(0, 60);
+  DrawPrompt(random, schedule, planned);
+  DrawCache(random, request);
   DrawSampling(random, schedule, request.sampling);
   DrawStopping(random, schedule, request.stopping);
   if (random.Percent(25)) request.output.logprobs = random.Between(0, 3);
   if (random.Percent(15)) request.output.prompt_logprobs = random.Between(0, 3);
   request.output.logprob_bits = random.Percent(20);
 
-  planned.arrives_at = schedule.step_time * random.Between(0, 60);
   if (random.Percent(20)) request.deadline = planned.arrives_at + schedule.step_time * random.Between(1, 150);
   if (random.Percent(20)) planned.cancel_at = planned.arrives_at + schedule.step_time * random.Between(0, 100);
   if (random.Percent(25)) {
@@ -108,6 +183,12 @@ void RemoveFeatures(const std::set<std::string>& without, PlannedRequest& planne
   if (dropped("stop")) request.stopping = {.max_tokens = request.stopping.max_tokens, .stop = {}, .stop_token_ids = {}};
   if (dropped("logprobs")) request.output = {};
   if (dropped("priority")) request.priority = 0;
+  if (dropped("hints")) {
+    request.cache.hints.clear();
+    request.cache.stable_tokens = 0;
+  }
+  if (dropped("salt")) request.cache.salt.clear();
+  if (dropped("bypass")) request.cache.bypass_read = request.cache.bypass_write = false;
 }
 
 }  // namespace
@@ -121,6 +202,7 @@ Schedule MakeSchedule(const uint64_t seed) {
   for (int32_t i = 0; i < count; ++i) schedule.requests.push_back(DrawRequest(random, schedule, i));
   std::stable_sort(schedule.requests.begin(), schedule.requests.end(),
                    [](const auto& a, const auto& b) { return a.arrives_at < b.arrives_at; });
+  DrawFlushes(random, schedule);
   if (random.Percent(10)) schedule.drain_at = schedule.step_time * random.Between(10, 80);
   if (schedule.drain_at.has_value() && random.Percent(50)) {
     schedule.abort_at = *schedule.drain_at + schedule.step_time * random.Between(0, 40);
@@ -129,8 +211,9 @@ Schedule MakeSchedule(const uint64_t seed) {
 }
 
 const std::vector<std::string>& Features() {
-  static const std::vector<std::string> features = {"cancel",    "deadline", "slow-reader", "drain",   "sampling",
-                                                    "penalties", "stop",     "logprobs",    "priority"};
+  static const std::vector<std::string> features = {"cancel",    "deadline", "slow-reader", "drain",    "sampling",
+                                                    "penalties", "stop",     "logprobs",    "priority", "cache",
+                                                    "flush",     "hints",    "salt",        "bypass"};
   return features;
 }
 
@@ -141,6 +224,8 @@ Schedule Reduce(Schedule schedule, const Reduction& reduction) {
     });
   }
   for (PlannedRequest& planned : schedule.requests) RemoveFeatures(reduction.without, planned);
+  if (reduction.without.contains("cache")) schedule.options.prefix_cache = false;
+  if (reduction.without.contains("flush")) schedule.flushes.clear();
   if (reduction.without.contains("drain")) {
     schedule.drain_at.reset();
     schedule.abort_at.reset();

@@ -30,6 +30,11 @@ struct PlannedRequest {
   Reader reader;
 };
 
+struct PlannedFlush {
+  TimeNs at = 0;
+  cache::FlushOptions what;
+};
+
 struct Schedule {
   uint64_t seed = 0;
   engine::EngineOptions options;
@@ -39,13 +44,14 @@ struct Schedule {
   TimeNs step_time = 0;    // Clock time from step to step.
   std::optional<TimeNs> drain_at;
   std::optional<TimeNs> abort_at;
+  std::vector<PlannedFlush> flushes;     // In order of time.
   std::vector<PlannedRequest> requests;  // In order of arrival.
 };
 
 Schedule MakeSchedule(uint64_t seed);
 
 // What to leave out of a schedule: the words of a minimized failure. Features: "cancel", "deadline", "slow-reader",
-// "drain", "sampling", "penalties", "stop", "logprobs", "priority".
+// "drain", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "hints", "salt", "bypass".
 struct Reduction {
   std::optional<std::vector<int32_t>> only;  // Indexes of the requests that stay.
   std::set<std::string> without;

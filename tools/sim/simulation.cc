@@ -13,6 +13,7 @@
 #include "tools/sim/observed.h"
 #include "tools/sim/oracle.h"
 #include "tools/sim/random.h"
+#include "tools/sim/reuse_judge.h"
 #include "tools/sim/sim_tokenizer.h"
 
 namespace invar::sim {
@@ -47,12 +48,14 @@ class Simulation {
       SubmitArrivals();
       SendCancels();
       SendDrain();
+      SendFlushes();
       engine_->RunOneStep();
       CheckAfterStep();
       ReadEvents();
       clock_.Advance(schedule_.step_time);
     }
     for (const Live& live : live_) Compare(live);
+    JudgeReuse();
     CheckNothingIsLeft();
     return std::move(outcome_);
   }
@@ -71,7 +74,9 @@ class Simulation {
     for (; next_ < schedule_.requests.size() && schedule_.requests[next_].arrives_at <= clock_.Now(); ++next_) {
       const PlannedRequest& planned = schedule_.requests[next_];
       auto observed = std::make_shared<Observed>(planned, clock_);
-      const StatusOr<SequenceId> id = engine_->Submit(planned.request, observed);
+      engine::Request request = planned.request;
+      if (plant_ == Plant::kScopeIgnored) request.cache.salt.clear();
+      const StatusOr<SequenceId> id = engine_->Submit(std::move(request), observed);
       if (id.ok()) {
         live_.push_back({.planned = &planned, .observed = std::move(observed), .id = *id});
       } else {
@@ -132,6 +137,13 @@ class Simulation {
     }
   }
 
+  void SendFlushes() {
+    for (; next_flush_ < schedule_.flushes.size() && schedule_.flushes[next_flush_].at <= clock_.Now(); ++next_flush_) {
+      engine_->FlushCache(schedule_.flushes[next_flush_].what);
+      ++outcome_.flushes;
+    }
+  }
+
   void ReadEvents() {
     for (const Live& live : live_) {
       const Reader& reader = live.planned->reader;
@@ -151,7 +163,8 @@ class Simulation {
     const engine::EngineStats stats = engine_->Stats();
     const int64_t ended = stats.finished_stop + stats.finished_length + stats.cancelled + stats.expired + stats.failed;
     if (stats.submitted != ended + stats.running + stats.waiting || stats.pages_used > stats.pages_total ||
-        stats.slots_used != stats.running) {
+        stats.slots_used != stats.running || stats.kv_bytes_used != stats.cache.live_bytes ||
+        stats.cache.live_bytes + stats.cache.cached_bytes > stats.cache.budget_bytes) {
       outcome_.wrong.push_back("the engine's numbers do not add up");
     }
   }
@@ -248,12 +261,41 @@ class Simulation {
     if (!right) Wrong(live, "failed without reason, " + status.ToString());
   }
 
+  void JudgeReuse() {
+    std::vector<Begun> runs;
+    for (const Live& live : live_) {
+      if (live.observed->started()) runs.push_back({live.planned, live.observed.get()});
+    }
+    const ReuseJudge judge(schedule_, runs);
+    int64_t resumed = 0;
+    int64_t computed = 0;
+    for (const Begun& run : runs) {
+      for (const std::string& problem : judge.Problems(run)) {
+        outcome_.wrong.push_back("request " + std::to_string(run.planned->index) + ": " + problem);
+      }
+      resumed += run.observed->reuse()->state_match_tokens;
+      computed += run.observed->reuse()->computed_tokens;
+      outcome_.hits += run.observed->reuse()->state_match_tokens > 0 ? 1 : 0;
+    }
+    const engine::EngineStats stats = engine_->Stats();
+    // Every sequence that started again asked again; what it found then is not in its report.
+    outcome_.resumed_after_preemption += stats.cache.state_match_tokens - resumed;
+    if (stats.cache.state_match_tokens < resumed) outcome_.wrong.push_back("more resumed than counted");
+    const bool all_ran = stats.preemptions == 0 && stats.cancelled + stats.expired + stats.failed == 0;
+    if (all_ran && stats.prefill_tokens != computed) outcome_.wrong.push_back("more or less ran than was reported");
+    outcome_.evicted += stats.cache.checkpoints_evicted + stats.cache.pages_evicted;
+  }
+
+  // Memory that only the cache holds is no leak, but all of it must be had back.
   void CheckNothingIsLeft() {
     if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
+    engine_->FlushCache({});
     engine_->RunOneStep();
     const engine::EngineStats stats = engine_->Stats();
     if (stats.pages_used != 0 || stats.slots_used != 0)
       outcome_.leaked.push_back("pages or slots after the last request");
+    if (stats.cache.cached_bytes != 0 || stats.cache.nodes != 0 || stats.cache.checkpoints != 0)
+      outcome_.leaked.push_back("cached memory that a flush does not give back");
     if (stats.running != 0 || stats.waiting != 0) outcome_.leaked.push_back("requests after the last request");
     for (const Live& live : live_) {
       if (live.observed.use_count() != 1) outcome_.leaked.push_back(Name(live) + ": its sink is still held");
@@ -267,7 +309,8 @@ class Simulation {
   SimulatedClock clock_;
   const SimTokenizer tokenizer_;
   std::unique_ptr<engine::Engine> engine_;
-  size_t next_ = 0;  // Of schedule_.requests.
+  size_t next_ = 0;        // Of schedule_.requests.
+  size_t next_flush_ = 0;  // Of schedule_.flushes.
   std::vector<Live> live_;
   bool draining_ = false;
   bool aborted_ = false;

@@ -1,0 +1,64 @@
+// A Model around a Model that may touch what goes in and what comes out: the place where bugs are planted.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "tools/sim/planted.h"
+#include "tools/sim/random.h"
+
+namespace invar::sim {
+
+using Bytes = std::vector<std::byte>;
+
+class PlantedModel : public models::Model {
+ public:
+  PlantedModel(std::unique_ptr<models::Model> model, const uint64_t seed)
+      : model_(std::move(model)), random_(seed ^ 0x5EEDULL) {}
+
+  const models::ModelSpec& spec() const final { return model_->spec(); }
+  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
+                                const std::span<const models::ForwardSpan> spans) final {
+    for (const models::ForwardSpan& span : spans) Before(memory, span);
+    const kernels::ConstF32View logits = model_->Forward(memory, Spans(spans));
+    for (const models::ForwardSpan& span : spans) {
+      After(memory, span);
+      ends_[span.state.value()] = span.first.value() + static_cast<int32_t>(span.tokens.size());
+    }
+    return Logits(logits);
+  }
+
+ protected:
+  virtual void Before(const models::SequenceMemory&, const models::ForwardSpan&) {}
+  virtual std::span<const models::ForwardSpan> Spans(const std::span<const models::ForwardSpan> spans) { return spans; }
+  virtual void After(const models::SequenceMemory&, const models::ForwardSpan&) {}
+  virtual kernels::ConstF32View Logits(const kernels::ConstF32View& logits) { return logits; }
+
+  // Whether `span` goes on from a state that its slot did not come to by itself.
+  bool IsResumed(const models::ForwardSpan& span) const {
+    const auto end = ends_.find(span.state.value());
+    return span.first.value() > 0 && (end == ends_.end() || end->second != span.first.value());
+  }
+  std::byte* PageAt(const models::SequenceMemory& memory, const PageId page) const {
+    return memory.pages + page.value() * spec().page_bytes;
+  }
+  std::byte* StateAt(const models::SequenceMemory& memory, const SlotId slot) const {
+    return memory.states + slot.value() * spec().state_bytes;
+  }
+  Random& random() { return random_; }
+
+ private:
+  const std::unique_ptr<models::Model> model_;
+  Random random_;
+  std::map<int32_t, int32_t> ends_;  // By slot: where its last span ended.
+};
+
+// The plants of the prefix cache. Requires: `plant` is one of them.
+std::unique_ptr<models::Model> PlantInCache(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
+
+}  // namespace invar::sim
