@@ -4,11 +4,11 @@
 // and scored prompts are among the requests.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <numeric>
 
 #include "engine/engine.h"
 #include "kernels/numerics.h"
+#include "tests/engine/answer_bits.h"
 #include "tests/engine/collector.h"
 #include "tests/support/tiny_model.h"
 
@@ -58,22 +58,6 @@ std::vector<Request> MakeRequests(const int32_t vocabulary) {
     if (i % 4 == 2) request.sampling.frequency_penalty = 0.4F;
   }
   return requests;
-}
-
-// All bits of an answer, in order.
-std::vector<uint32_t> BitsOf(const Collector& events) {
-  std::vector<uint32_t> bits;
-  const auto add = [&](const TokenLogprob& logprob) {
-    bits.push_back(static_cast<uint32_t>(logprob.token.value()));
-    bits.push_back(std::bit_cast<uint32_t>(logprob.logit));
-    bits.push_back(std::bit_cast<uint32_t>(logprob.logprob));
-    for (const TokenAlternative& top : logprob.top) bits.push_back(std::bit_cast<uint32_t>(top.logprob));
-  };
-  for (const TokenLogprob& logprob : events.logprobs()) add(logprob);
-  if (events.finished().has_value()) {
-    for (const TokenLogprob& logprob : events.finished()->prompt_logprobs) add(logprob);
-  }
-  return bits;
 }
 
 std::vector<size_t> Order(const int32_t order) {
