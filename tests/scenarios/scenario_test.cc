@@ -4,11 +4,14 @@
 //
 //   about: one sentence
 //   engine: {pages, max_batch_tokens, max_running, max_queued, stalled_reader_ms}
-//   requests: list of {name, prompt (tokens), salt, max_tokens, min_tokens, temperature, seed, stop, stop_ids,
-//   include_stop,
-//              priority, tenant, at (step of arrival), cancel_at (step), deadline_ms, reader (events until it is
-//              behind), expect: {end, tokens, started, before (name of a request that ends later), preempted}}
+//   requests: list of {name, prompt (tokens), salt, shares: {prompt_of (an earlier name), tokens}, max_tokens,
+//              min_tokens, temperature, seed, stop, stop_ids, include_stop, priority, tenant, cache_salt, hints,
+//              bypass_read, bypass_write, at (step of arrival), cancel_at (step), deadline_ms, reader (events until it
+//              is behind), expect: {end, tokens, started, before (name of a request that ends later), preempted,
+//              kv_match, state_match}}
+//     prompt: own tokens, after those it shares with an earlier prompt; salt: another one, other tokens
 //     end: length | stop | CANCELLED | DEADLINE_EXCEEDED | ... ; "refused CODE" where Submit must say no
+//   flushes: list of {at (step), tenant, cache_salt, part: all | kv | states}
 //   stats: {preemptions_min, preemptions_in_prefill_min}
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -62,6 +65,9 @@ class Scenario {
 
   void Run() {
     for (int step = 0; step < kStepsMax && !AllEnded(); ++step) {
+      for (const YAML::Node& flush : node_["flushes"]) {
+        if (flush["at"].as<int>() == step) engine_->FlushCache(FlushOf(flush));
+      }
       for (Actor& actor : actors_) Act(actor, step);
       engine_->RunOneStep();
       clock_.Advance(kStepTime);
@@ -80,7 +86,15 @@ class Scenario {
     actor.node = node;
     Request& request = actor.request;
     const int32_t salt = Get(node, "salt", static_cast<int32_t>(actors_.size()));
+    if (const YAML::Node shares = node["shares"]) {
+      const std::vector<TokenId>& other = Find(shares["prompt_of"].as<std::string>()).request.prompt;
+      request.prompt.assign(other.begin(), other.begin() + shares["tokens"].as<int32_t>());
+    }
     for (int32_t i = 0; i < node["prompt"].as<int32_t>(); ++i) request.prompt.emplace_back((i * 7 + salt) % 60);
+    request.cache = {.salt = Get(node, "cache_salt", std::string()),
+                     .bypass_read = Get(node, "bypass_read", false),
+                     .bypass_write = Get(node, "bypass_write", false),
+                     .hints = Get(node, "hints", std::vector<int32_t>{})};
     request.sampling.temperature = Get(node, "temperature", 0.0F);
     request.sampling.seed = Get(node, "seed", uint64_t{0});
     request.stopping.max_tokens = node["max_tokens"].as<int32_t>();
@@ -94,6 +108,17 @@ class Scenario {
     request.tenant = Get(node, "tenant", std::string());
     actor.events = std::make_shared<Collector>(Get(node, "reader", 0));
     actors_.push_back(std::move(actor));
+  }
+
+  static cache::FlushOptions FlushOf(const YAML::Node& node) {
+    static const std::map<std::string, cache::CachedPart> kParts = {
+        {"all", cache::CachedPart::kAll}, {"kv", cache::CachedPart::kKv}, {"states", cache::CachedPart::kStates}};
+    cache::FlushOptions flush{.scope = std::nullopt, .part = kParts.at(Get(node, "part", std::string("all")))};
+    if (node["tenant"]) {
+      flush.scope = cache::Scope{
+          .tenant = node["tenant"].as<std::string>(), .salt = Get(node, "cache_salt", std::string()), .provenance = {}};
+    }
+    return flush;
   }
 
   bool AllEnded() const {
@@ -136,6 +161,13 @@ class Scenario {
     if (!actor.id.ok() || !actor.events->finished().has_value()) return;
     if (expect["preempted"]) {
       EXPECT_EQ(actor.events->finished()->preemptions > 0, expect["preempted"].as<bool>());
+    }
+    const PrefixReuse& reuse = actor.events->finished()->reuse;
+    if (expect["kv_match"]) {
+      EXPECT_EQ(reuse.kv_match_tokens, expect["kv_match"].as<int32_t>());
+    }
+    if (expect["state_match"]) {
+      EXPECT_EQ(reuse.state_match_tokens, expect["state_match"].as<int32_t>());
     }
     const sim::Expected expected = sim::ExpectedAnswer(actor.request, model_, tokenizer_);
     EXPECT_EQ(actor.events->tokens(), expected.tokens);
