@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
     {"", "logits", "logits of one token sequence, without a daemon", RunLogits},
     {"", "make-model", "write a random-weight model folder in a real shape", RunMakeModel},
     {"bench", "serve", "load a daemon and report latencies and throughput", RunBenchServe},
+    {"bench", "prefix", "what a shared prefix saves, and what resuming costs", RunBenchPrefix},
     {"bench", "kernels", "kernels against this machine's limits", RunBenchKernels},
     {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},
     {"bench", "tiers", "tiers of the prefix cache against this machine's limits", RunBenchTiers},
