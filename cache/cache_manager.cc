@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/checkpoint/placement.h"
 #include "cache/evict/evictor.h"
 #include "cache/evict/orders.h"
 #include "cache/prefix/radix_tree.h"
@@ -23,6 +24,21 @@ constexpr int32_t kPublishEvery = kernels::kPageTokens;
 // Two checkpoints closer than this are one: running so many tokens is cheaper than keeping a state.
 constexpr int32_t kNearTokens = kernels::kPageTokens;
 
+int32_t StableEnd(const PrefixQuery& query) {
+  return query.stable_tokens > 0 ? query.stable_tokens : query.prompt_tokens - 1;
+}
+
+// How many requests in a row a request follows up: it does where the last place it passes that requests are expected at
+// is the end of one.
+int32_t TurnsBefore(const Match& match) {
+  for (auto node = match.nodes.rbegin(); node != match.nodes.rend(); ++node) {
+    const NodeUse& use = (*node)->use;
+    if ((*node)->end > match.tokens || use.origin == UseOrigin::kNone) continue;
+    return use.origin == UseOrigin::kEnd ? use.turns + 1 : 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 struct CacheManager::Impl final : public EvictionListener {
@@ -30,19 +46,28 @@ struct CacheManager::Impl final : public EvictionListener {
       : shape(options.shape),
         has_state(options.shape.state_bytes > 0),
         memory(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
-        order(MakeLeastRecentlyUsed()),
-        evictor(tree, memory, *order, *this, has_state),
+        placement(MakePlacement(options.placement)),
+        traits(placement != nullptr ? placement->traits() : PlacementTraits{}),
+        placement_slots(options.placement_slots),
+        order(MakeEvictionOrder(options.eviction)),
+        probation_bytes(static_cast<int64_t>(options.probation_share * static_cast<double>(options.budget_bytes))),
+        evictor(tree, memory, demand, *this, has_state),
         store({.shape = options.shape,
                .identity = options.identity,
                .read_deadline = options.tier_read_limit,
                .write_deadline = options.tier_write_limit},
-              std::move(tiers), options.wake) {}
+              std::move(tiers), options.wake) {
+    Check(placement != nullptr, "a placement has a known name", options.placement);
+  }
 
   void Evicting(const Node& node, const TimeNs now) override { Write(node, now); }
   bool Write(const Node& node, TimeNs now);
   void Insert(LoadedPrefix& loaded, TimeNs now);
 
+  bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor.MakeRoom(bytes, *order, now); }
   PageTable SharePages(Match& found, TimeNs now);
+  static void ExpectDemand(PrefixLease& lease, const PrefixQuery& query, int32_t matched, int32_t turns);
+  void MeetPlanned(Node& node, TimeNs now);
   PageRef TakePage(TimeNs now);
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const;
@@ -57,7 +82,12 @@ struct CacheManager::Impl final : public EvictionListener {
 
   CacheMemory memory;
   RadixTree tree;  // After the memory: nodes give blocks back.
+  const std::unique_ptr<PlacementPolicy> placement;
+  const PlacementTraits traits;
+  const int32_t placement_slots;
   const std::unique_ptr<EvictionOrder> order;
+  const int64_t probation_bytes;
+  DemandModel demand;
   Evictor evictor;
   PrefixStore store;
   PlacementReport report;
@@ -75,6 +105,8 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   Match found;
   if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
   for (Node* const node : found.nodes) node->use.used_at = now;
+  const int32_t matched = found.tokens;
+  const int32_t turns = TurnsBefore(found);
   // Nothing of nodes without KV is claimed below, so making room may end them.
   while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
   PageTable pages = impl_->SharePages(found, now);
@@ -82,8 +114,10 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   PrefixLease lease(query.scope, impl_->SlotWith(point, now));
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
-  lease.publishes_ = query.write;
+  lease.publishes_ = query.write && impl_->traits.keeps_kv;
   lease.places_ = impl_->PlacesFor(query, point.match);
+  impl_->ExpectDemand(lease, query, matched, turns);
+  if (point.from != nullptr) impl_->MeetPlanned(*point.from, now);
   if (query.read) {
     ++impl_->report.queries;
     impl_->report.queried_tokens += tokens;
@@ -110,7 +144,7 @@ PageTable CacheManager::Impl::SharePages(Match& found, const TimeNs now) {
   }
   if (found.kv_tokens % kernels::kPageTokens == 0) return pages;
   const int32_t last = pages.size() - 1;
-  if (evictor.MakeRoom(shape.page_bytes, now)) {
+  if (MakeRoom(shape.page_bytes, now)) {
     std::optional<PageRef> own = memory.TakePage(Fill::kNone);
     if (memory.pages().arena() != nullptr) std::memcpy(own->data(), pages.ref(last).data(), shape.page_bytes);
     pages.Replace(last, *std::move(own));
@@ -121,8 +155,23 @@ PageTable CacheManager::Impl::SharePages(Match& found, const TimeNs now) {
   return pages;
 }
 
+// A sequence that goes on after a preemption comes to what it left itself: no demand.
+void CacheManager::Impl::ExpectDemand(PrefixLease& lease, const PrefixQuery& query, const int32_t matched,
+                                      const int32_t turns) {
+  if (static_cast<int32_t>(query.tokens.size()) > query.prompt_tokens) return;
+  lease.met_at_ = matched;
+  lease.stable_at_ = StableEnd(query);
+  lease.turns_ = turns;
+}
+
+// The expectation that placed a checkpoint has come true.
+void CacheManager::Impl::MeetPlanned(Node& node, const TimeNs now) {
+  evictor.Promote(node);
+  if (node.use.origin == UseOrigin::kPlanned) demand.Hit(node.use, now);
+}
+
 PageRef CacheManager::Impl::TakePage(const TimeNs now) {
-  const bool room = evictor.MakeRoom(shape.page_bytes, now);
+  const bool room = MakeRoom(shape.page_bytes, now);
   std::optional<PageRef> page = memory.TakePage(Fill::kZero);
   Check(room && page.has_value(), "live sequences leave room for the pages they were planned with");
   return *std::move(page);
@@ -132,7 +181,7 @@ PageRef CacheManager::Impl::TakePage(const TimeNs now) {
 SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now) {
   std::optional<SlotRef> checkpoint;
   if (point.from != nullptr) checkpoint = point.from->checkpoint->state.Share(Holder::kLive);
-  if (evictor.MakeRoom(shape.state_bytes, now)) {
+  if (MakeRoom(shape.state_bytes, now)) {
     std::optional<SlotRef> slot = memory.TakeSlot(checkpoint.has_value() ? Fill::kNone : Fill::kZero);
     if (slot.has_value()) {
       if (checkpoint.has_value() && memory.slots().arena() != nullptr) {
@@ -147,7 +196,7 @@ SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now)
 }
 
 std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const {
-  if (!has_state || !query.write) return {};
+  if (!has_state || !query.write || !traits.keeps_kv) return {};
   std::vector<CheckpointPlace> places;
   const int32_t first = match.state_tokens + 1;
   const int32_t last = static_cast<int32_t>(query.tokens.size()) - 1;
@@ -158,10 +207,17 @@ std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& qu
                                   [&](const CheckpointPlace& place) { return std::abs(place.at - at) < kNearTokens; });
     if (!near && at - match.state_tokens >= std::min(kNearTokens, 8)) places.push_back({at, kind});
   };
-  for (const int32_t hint : query.hints) add(hint, CheckpointKind::kHint);
-  if (match.kv_tokens > match.state_tokens) add(match.kv_tokens, CheckpointKind::kBranch);
-  const int32_t stable = query.stable_tokens > 0 ? query.stable_tokens : query.prompt_tokens - 1;
-  add(stable, CheckpointKind::kPromptEnd);
+  if (traits.at_hints) {
+    for (const int32_t hint : query.hints) add(hint, CheckpointKind::kHint);
+  }
+  if (traits.at_branch && match.kv_tokens > match.state_tokens) add(match.kv_tokens, CheckpointKind::kBranch);
+  const int32_t stable = StableEnd(query);
+  if (traits.at_end) add(stable, CheckpointKind::kPromptEnd);
+  if (!traits.reads_demand && stable > 0) {
+    for (const int32_t at : placement->Place({.demand = {}, .length = stable, .slots = placement_slots, .fixed = {}})) {
+      add(at, CheckpointKind::kPlanned);
+    }
+  }
   std::sort(places.begin(), places.end(),
             [](const CheckpointPlace& a, const CheckpointPlace& b) { return a.at < b.at; });
   return places;
@@ -181,7 +237,7 @@ void CacheManager::Emit(PrefixLease& lease, const int32_t first, const int32_t e
     lease.places_.erase(lease.places_.begin());
     if (place.at <= first) continue;
     std::optional<SlotRef> slot;
-    if (impl_->evictor.MakeRoom(impl_->shape.state_bytes, now)) slot = impl_->memory.TakeSlot(Fill::kNone);
+    if (impl_->MakeRoom(impl_->shape.state_bytes, now)) slot = impl_->memory.TakeSlot(Fill::kNone);
     if (!slot.has_value()) {
       ++impl_->report.checkpoints_skipped;
       continue;
@@ -206,6 +262,13 @@ void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const Token
   for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
   lease.published_ = static_cast<int32_t>(tokens.size());
   UsePagesOfTheTree(lease, node);
+  if (lease.met_at_ > 0 && lease.met_at_ <= lease.published_) {
+    demand.Hit(tree.NodeAt(lease.scope_, tokens, std::exchange(lease.met_at_, 0)).use, now);
+  }
+  if (lease.stable_at_ > 0 && lease.stable_at_ <= lease.published_) {
+    Node& stable = tree.NodeAt(lease.scope_, tokens, std::exchange(lease.stable_at_, 0));
+    DemandModel::Begin(stable.use, UseOrigin::kEnd, now, lease.turns_);
+  }
 }
 
 // Where another sequence was here first, its pages hold the same bits, and this one's own go. Otherwise the tree's
@@ -230,6 +293,10 @@ void CacheManager::Impl::Keep(const PrefixLease& lease, const std::span<const To
   if (node.checkpoint.has_value()) return;  // Another sequence was here: the same bits.
   node.checkpoint = Checkpoint{state.Share(Holder::kCached), kind};
   ++report.checkpoints_made[static_cast<size_t>(kind)];
+  if (kind == CheckpointKind::kPlanned && traits.reads_demand) {
+    DemandModel::Begin(node.use, UseOrigin::kPlanned, now);
+    evictor.PutOnProbation(node, probation_bytes, now);
+  }
 }
 
 // --- End ---
@@ -238,7 +305,11 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
                            const TimeNs now) {
   if (!lease.publishes_ || computed.empty()) return;
   impl_->Publish(lease, computed, now);
-  if (impl_->has_state) {
+  if (kind == CheckpointKind::kEnd) {
+    Node& end = impl_->tree.NodeAt(lease.scope_, computed, static_cast<int32_t>(computed.size()));
+    DemandModel::Begin(end.use, UseOrigin::kEnd, now, lease.turns_);
+  }
+  if (impl_->has_state && (impl_->traits.at_end || kind == CheckpointKind::kPreempted)) {
     impl_->Keep(lease, computed, static_cast<int32_t>(computed.size()), kind, std::move(lease.slot_), now);
   }
 }
@@ -257,6 +328,7 @@ void CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
       if (what.part == CachedPart::kStates) node.checkpoint.reset();
     });
   }
+  if (what.part != CachedPart::kKv || !impl_->has_state) impl_->evictor.ForgetProbation();
 }
 
 // --- Tiers ---
@@ -290,14 +362,14 @@ void CacheManager::Impl::Insert(LoadedPrefix& loaded, const TimeNs now) {
   found.kv_tokens = known;
   PageTable pages = SharePages(found, now);
   for (const std::vector<std::byte>& bytes : loaded.pages) {
-    if (!evictor.MakeRoom(shape.page_bytes, now)) return;
+    if (!MakeRoom(shape.page_bytes, now)) return;
     std::optional<PageRef> page = memory.TakePage(Fill::kNone);
     if (memory.pages().arena() != nullptr) std::memcpy(page->data(), bytes.data(), bytes.size());
     pages.Append(*std::move(page));
   }
   std::optional<SlotRef> state;
   if (has_state) {
-    if (!evictor.MakeRoom(shape.state_bytes, now)) return;
+    if (!MakeRoom(shape.state_bytes, now)) return;
     state = memory.TakeSlot(Fill::kNone);
     if (memory.slots().arena() != nullptr) std::memcpy(state->data(), loaded.state.data(), loaded.state.size());
   }
@@ -374,6 +446,8 @@ PlacementReport CacheManager::Report() const {
   report.cached_bytes = impl_->memory.used_bytes() - impl_->memory.live_bytes();
   return report;
 }
+
+int64_t CacheManager::DeadKvBytes() const { return impl_->evictor.DeadKvBytes(); }
 
 void CacheManager::CheckIntegrity() const {
   impl_->memory.CheckIntegrity();

@@ -31,8 +31,12 @@ struct CacheOptions {
   int64_t budget_bytes = 0;  // Live sequences and everything cached.
   int32_t slots_without_bytes = 0;
   Backing backing = Backing::kMemory;
-  std::string identity = {};        // Model fingerprint and numerics id: what tiers must agree in.
-  std::function<void()> wake = {};  // A tier has finished something: TakeArrivals. Any thread.
+  std::string placement = "optimal-dp";  // One of PlacementNames() (checkpoint/placement.h).
+  int32_t placement_slots = 8;           // Most checkpoints a prompt that Place() chooses.
+  std::string eviction = "node-demand";  // One of EvictionOrderNames() (evict/orders.h).
+  double probation_share = 0.02;         // Of the budget: most that planned checkpoints hold before their first hit.
+  std::string identity = {};             // Model fingerprint and numerics id: what tiers must agree in.
+  std::function<void()> wake = {};       // A tier has finished something: TakeArrivals. Any thread.
   TimeNs tier_read_limit = int64_t{2} * 1'000'000'000;
   TimeNs tier_write_limit = int64_t{30} * 1'000'000'000;
 };
@@ -95,6 +99,8 @@ class CacheManager {
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;
+  // Cached KV that no checkpoint makes usable: what the next pass frees first. Walks everything.
+  int64_t DeadKvBytes() const;
   void CheckIntegrity() const;
 
  private:

@@ -6,7 +6,7 @@ namespace {
 
 class LeastRecentlyUsed final : public EvictionOrder {
  public:
-  double Value(const EvictionUnit& unit, TimeNs) const override { return static_cast<double>(unit.used_at); }
+  double Value(const EvictionUnit& unit) const override { return static_cast<double>(unit.used_at); }
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "cache/prefix/radix_tree.h"
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -27,7 +29,12 @@ Node* ChildOf(const Node& node, const TokenId token) {
 
 int32_t EqualTokens(const std::span<const TokenId> a, const std::span<const TokenId> b) {
   const size_t length = std::min(a.size(), b.size());
-  return static_cast<int32_t>(std::mismatch(a.begin(), a.begin() + length, b.begin()).first - a.begin());
+  // Whole blocks by memcmp, which the library does many tokens at a time; the last by token.
+  constexpr size_t kBlock = 256;
+  static_assert(std::has_unique_object_representations_v<TokenId>);
+  size_t at = 0;
+  while (at + kBlock <= length && std::memcmp(&a[at], &b[at], kBlock * sizeof(TokenId)) == 0) at += kBlock;
+  return static_cast<int32_t>(std::mismatch(a.begin() + at, a.begin() + length, b.begin() + at).first - a.begin());
 }
 
 // KV of positions [begin, end) out of a sequence's pages.
@@ -133,8 +140,8 @@ Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const
   const int32_t length = static_cast<int32_t>(tokens.size());
   const bool same_page = node.end % kPageTokens == 0 ||
                          (!node.pages.empty() && node.pages.back().id() == pages.ref(PagesFor(node.end) - 1).id());
-  if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() && node.use.hits == 0 &&
-      same_page) {
+  if (!node.is_root() && node.is_leaf() && node.has_kv() && !node.checkpoint.has_value() &&
+      node.use.origin == UseOrigin::kNone && same_page) {
     std::vector<PageRef> more = ShareRange(pages, PagesFor(node.end) * kPageTokens, length);
     std::move(more.begin(), more.end(), std::back_inserter(node.pages));
     node.tokens.insert(node.tokens.end(), tokens.begin() + node.end, tokens.end());
@@ -174,7 +181,6 @@ Node& RadixTree::Split(Node& node, const int32_t at) {
   upper->begin = node.begin;
   upper->end = at;
   upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + head);
-  upper->use.created_at = node.use.created_at;
   upper->use.used_at = node.use.used_at;
   if (!node.pages.empty()) {
     const int32_t shared = at / kPageTokens - node.first_page();  // The lower part's first page.

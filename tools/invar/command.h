@@ -20,6 +20,7 @@ int RunBenchKernels(int argc, char** argv);
 int RunBenchModel(int argc, char** argv);
 int RunBenchTiers(int argc, char** argv);
 int RunPlan(int argc, char** argv);
+int RunCacheSim(int argc, char** argv);
 int RunSim(int argc, char** argv);
 int RunInspect(int argc, char** argv);
 int RunConfig(int argc, char** argv);

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},
     {"bench", "tiers", "tiers of the prefix cache against this machine's limits", RunBenchTiers},
     {"", "plan", "where checkpoints of a prefix go, and what that saves", RunPlan},
+    {"", "cache-sim", "replay a trace through the prefix cache, without a model", RunCacheSim},
     {"", "sim", "the whole engine in deterministic simulation", RunSim},
     {"", "inspect", "say in words what is in a model's or a disk tier's folder", RunInspect},
     {"", "config", "explain every configuration field, check a file", RunConfig},
