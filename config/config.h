@@ -113,6 +113,7 @@ struct Config {
     int64_t logprobs_max = 20;
     int64_t prompt_logprob_entries_max = 65536;
     int64_t chat_messages_max = 1024;
+    int64_t template_options_max = 64;
     int64_t checkpoint_hints_max = 64;
     int64_t salt_bytes_max = 256;
     int64_t priority_max = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -100,14 +101,21 @@ struct ChatRequest {
   std::optional<int64_t> now_unix_seconds;
 };
 
+// How far one rendering may go, beside the budgets of depth, steps and size.
+struct RenderLimits {
+  int64_t options_max = 0;  // Members of template_options_json.
+  // Asked every few milliseconds of work: not OK ends the rendering with that status. Empty: never asked.
+  std::function<Status()> interrupted;
+};
+
 class ChatTemplate {
  public:
   virtual ~ChatTemplate() = default;
   // Renders as jinja2 with transformers' settings does, within depth, step and size budgets. The pieces concatenate to
   // the rendered text; characters that came from message values are kStayText, so that a control token spelt by a user
   // stays text however the template cuts and joins. Errors: INVALID_ARGUMENT (raise_exception's text, bad JSON field,
-  // budget). Threads: any, not the engine's.
-  virtual StatusOr<std::vector<PromptPiece>> Render(const ChatRequest& request) const = 0;
+  // budget); what `limits.interrupted` gave. Threads: any, not the engine's.
+  virtual StatusOr<std::vector<PromptPiece>> Render(const ChatRequest& request, const RenderLimits& limits) const = 0;
 };
 
 // From chat_template.jinja, else tokenizer_config.json. Null where the model has none.

@@ -52,13 +52,15 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   // On a preparer. From here on the call ends through its stream, or through Finish right here.
   void Prepare(const v1::GenerateRequest& proto, const std::string& tenant, const TimeNs deadline) {
-    if (cancelled_) return Finish(Status(StatusCode::kCancelled, "the caller went away"));
-    if (service_.clock_.Now() >= deadline) {
-      return Finish(Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was prepared"));
-    }
+    const auto interrupted = [this, deadline] {
+      if (cancelled_) return Status(StatusCode::kCancelled, "the caller went away");
+      if (service_.clock_.Now() < deadline) return OkStatus();
+      return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was prepared");
+    };
+    if (const Status s = interrupted(); !s.ok()) return Finish(s);
     const std::shared_ptr<const config::Config> config = service_.config_.config();
     request_id_ = proto.request_id().substr(0, kLoggedIdBytesMax);
-    StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context(*config));
+    StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context(*config, interrupted));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline;
     request_id_ = translated->request.request_id;
@@ -192,7 +194,9 @@ class GenerateService::UnaryCall final : public grpc::ServerUnaryReactor {
   UnaryCall(GenerateService& service, const Rpc rpc, const int64_t bytes)
       : service_(service), rpc_(rpc), bytes_(bytes) {}
 
-  bool cancelled() const { return cancelled_; }
+  Status Interrupted() const {
+    return cancelled_ ? Status(StatusCode::kCancelled, "the caller went away") : OkStatus();
+  }
   void End(const Status& status) {
     service_.metrics_.CountCall(rpc_, status.code());
     Finish(ToGrpcStatus(status));
@@ -220,8 +224,10 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
   const Status room = CallBegins(bytes);
   auto* call = new UnaryCall(*this, rpc, bytes);  // Deletes itself in OnDone.
   const StatusOr<std::string> tenant = Admit(*context, method);
-  const auto run = [call, work] {
-    call->End(call->cancelled() ? Status(StatusCode::kCancelled, "the caller went away") : work());
+  const auto run = [this, call, work] {
+    const Status gone = call->Interrupted();
+    const std::shared_ptr<const config::Config> config = config_.config();
+    call->End(gone.ok() ? work(Context(*config, [call] { return call->Interrupted(); })) : gone);
   };
   if (!tenant.ok()) {
     call->End(tenant.status());
@@ -236,20 +242,21 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext* context,
                                                     const v1::TokenizeRequest* request,
                                                     v1::TokenizeResponse* response) {
-  return RunUnary(context, Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize", *request, [this, request, response] {
-    const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, Context(*config_.config()));
-    if (!ids.ok()) return ids.status();
-    for (const TokenId id : *ids) response->add_ids(id.value());
-    return OkStatus();
-  });
+  return RunUnary(context, Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize", *request,
+                  [request, response](const TranslateContext& context) {
+                    const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, context);
+                    if (!ids.ok()) return ids.status();
+                    for (const TokenId id : *ids) response->add_ids(id.value());
+                    return OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContext* context,
                                                       const v1::DetokenizeRequest* request,
                                                       v1::DetokenizeResponse* response) {
   return RunUnary(context, Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize", *request,
-                  [this, request, response] {
-                    StatusOr<std::string> text = TranslateDetokenize(*request, Context(*config_.config()));
+                  [request, response](const TranslateContext& context) {
+                    StatusOr<std::string> text = TranslateDetokenize(*request, context);
                     if (!text.ok()) return text.status();
                     response->set_text(*std::move(text));
                     return OkStatus();
@@ -259,23 +266,23 @@ grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContext* context,
                                                       const v1::RenderChatRequest* request,
                                                       v1::RenderChatResponse* response) {
-  return RunUnary(
-      context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request, [this, request, response] {
-        StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, Context(*config_.config()));
-        if (!rendered.ok()) return rendered.status();
-        *response = *std::move(rendered);
-        return OkStatus();
-      });
+  return RunUnary(context, Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat", *request,
+                  [request, response](const TranslateContext& context) {
+                    StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, context);
+                    if (!rendered.ok()) return rendered.status();
+                    *response = *std::move(rendered);
+                    return OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
                                                       const v1::ListModelsRequest* request,
                                                       v1::ListModelsResponse* response) {
-  return RunUnary(context, Rpc::kListModels, "/invar.v1.GenerationService/ListModels", *request, [this, response] {
-    const ServedModel& model = *model_.load();
-    *response->add_models() = TranslateModelInfo(model.parts.name, model.spec());
-    return OkStatus();
-  });
+  return RunUnary(context, Rpc::kListModels, "/invar.v1.GenerationService/ListModels", *request,
+                  [response](const TranslateContext& context) {
+                    *response->add_models() = TranslateModelInfo(context.model_name, context.spec);
+                    return OkStatus();
+                  });
 }
 
 // --- The whole ---
@@ -312,7 +319,7 @@ StatusOr<std::string> GenerateService::Admit(const grpc::CallbackServerContext& 
   return tenant;
 }
 
-TranslateContext GenerateService::Context(const config::Config& config) const {
+TranslateContext GenerateService::Context(const config::Config& config, std::function<Status()> interrupted) const {
   const ServedModel& model = *model_.load();
   return {.model_name = model.parts.name,
           .spec = model.spec(),
@@ -320,7 +327,8 @@ TranslateContext GenerateService::Context(const config::Config& config) const {
           .tokenizer = *model.parts.tokenizer,
           .chat_template = model.parts.chat_template.get(),
           .defaults = model.parts.defaults,
-          .limits = config.limits};
+          .limits = config.limits,
+          .interrupted = std::move(interrupted)};
 }
 
 Status GenerateService::CallBegins(const int64_t bytes) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <thread>
@@ -56,7 +57,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
 
   // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
   StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
-  TranslateContext Context(const config::Config& config) const;
+  TranslateContext Context(const config::Config& config, std::function<Status()> interrupted) const;
   template <typename Work>
   grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
                                      const google::protobuf::Message& request, Work work);

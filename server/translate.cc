@@ -159,10 +159,12 @@ StatusOr<std::vector<models::PromptPiece>> RenderChat(const v1::Chat& chat, cons
   request.template_options_json = chat.template_options_json();
   request.add_generation_prompt = add_generation_prompt && !chat.continue_final_message();
   request.continue_final_message = chat.continue_final_message();
-  StatusOr<std::vector<models::PromptPiece>> pieces = context.chat_template->Render(request);
+  StatusOr<std::vector<models::PromptPiece>> pieces = context.chat_template->Render(
+      request, {.options_max = context.limits.template_options_max, .interrupted = context.interrupted});
   if (!pieces.ok()) {
     // The template knows its own fields only; the caller knows them below `chat`.
     const Status& inner = pieces.status();
+    if (inner.code() != StatusCode::kInvalidArgument) return inner;  // Interrupted.
     if (inner.field().empty()) return Status(inner.code(), fmt::format("chat: {}", inner.message()), "chat");
     return Status(inner.code(), fmt::format("chat.{}", inner.message()), "chat." + inner.field());
   }

@@ -6,6 +6,7 @@
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct TranslateContext {
   const models::ChatTemplate* chat_template;  // Null: chat is refused.
   const models::GenerationDefaults& defaults;
   const config::Config::Limits& limits;
+  // Asked while a template runs: not OK ends the preparation with that status. Empty: never asked.
+  std::function<Status()> interrupted;
 };
 
 // What the answer needs to know of the request, beside what the engine is told.

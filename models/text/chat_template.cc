@@ -36,7 +36,7 @@ class JinjaTemplate final : public ChatTemplate {
   JinjaTemplate(jinja::Body body, Interpreter::Bindings special_tokens)
       : body_(std::move(body)), special_tokens_(std::move(special_tokens)) {}
 
-  StatusOr<std::vector<PromptPiece>> Render(const ChatRequest& request) const override;
+  StatusOr<std::vector<PromptPiece>> Render(const ChatRequest& request, const RenderLimits& limits) const override;
 
  private:
   const jinja::Body body_;
@@ -94,20 +94,25 @@ StatusOr<Value> ToolsValue(const std::string& json) {
 }
 
 // Adds the caller's own variables; they win over special tokens, as in transformers.
-Status AddOptions(const std::string& json, Interpreter::Bindings& bindings) {
+Status AddOptions(const std::string& json, const int64_t options_max, Interpreter::Bindings& bindings) {
   if (json.empty()) return OkStatus();
   const StatusOr<Value> options = jinja::ParseJsonValue(json, "template_options_json");
   if (!options.ok()) return options.status();
   if (options->dict() == nullptr)
     return InvalidArgument("template_options_json: wanted a JSON object", "template_options_json");
-  for (const auto& [key, value] : options->dict()->entries) {
+  const auto& entries = options->dict()->entries;
+  if (static_cast<int64_t>(entries.size()) > options_max) {
+    return InvalidArgument("template_options_json: at most " + std::to_string(options_max) + " members, found " +
+                               std::to_string(entries.size()),
+                           "template_options_json");
+  }
+  for (const auto& [key, value] : entries) {
     const std::string name(key.bytes());
     if (std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end()) {
       return InvalidArgument("template_options_json: \"" + name + "\" is set by another field of the request",
                              "template_options_json");
     }
-    std::erase_if(bindings, [&](const auto& binding) { return binding.first == name; });
-    bindings.emplace_back(name, value);
+    bindings[name] = value;
   }
   return OkStatus();
 }
@@ -117,7 +122,7 @@ StatusOr<OriginText> CutForContinuation(const OriginText& rendered, const ChatMe
   const std::string content = last.content_parts.empty() ? last.content.value_or("") : last.content_parts.back();
   const OriginText text(content, ControlTokens::kStayText);
   const std::string stripped = jinja::Strip(text, "", jinja::Side::kBoth).bytes();
-  const size_t at = stripped.empty() ? std::string::npos : rendered.bytes().rfind(stripped);
+  const size_t at = stripped.empty() ? std::string::npos : jinja::FindLast(rendered.bytes(), stripped);
   if (at == std::string::npos) {
     return InvalidArgument(
         "continue_final_message: the last message's content is empty, or the template does not show it",
@@ -129,7 +134,7 @@ StatusOr<OriginText> CutForContinuation(const OriginText& rendered, const ChatMe
   return rendered.Slice(0, at + (whole ? kept.size() : stripped.size()));
 }
 
-StatusOr<std::vector<PromptPiece>> JinjaTemplate::Render(const ChatRequest& request) const {
+StatusOr<std::vector<PromptPiece>> JinjaTemplate::Render(const ChatRequest& request, const RenderLimits& limits) const {
   if (request.messages.empty()) return InvalidArgument("messages: at least one is wanted", "messages");
   if (request.continue_final_message && request.add_generation_prompt) {
     return InvalidArgument("continue_final_message excludes add_generation_prompt", "continue_final_message");
@@ -139,12 +144,12 @@ StatusOr<std::vector<PromptPiece>> JinjaTemplate::Render(const ChatRequest& requ
   StatusOr<Value> tools = ToolsValue(request.tools_json);
   if (!tools.ok()) return tools.status();
   Interpreter::Bindings bindings = special_tokens_;
-  if (Status s = AddOptions(request.template_options_json, bindings); !s.ok()) return s;
-  bindings.emplace_back("messages", *std::move(messages));
-  bindings.emplace_back("tools", *std::move(tools));
-  bindings.emplace_back("documents", Value::OfNone());
-  bindings.emplace_back("add_generation_prompt", Value::Of(request.add_generation_prompt));
-  Interpreter interpreter(std::move(bindings), request.now_unix_seconds);
+  if (Status s = AddOptions(request.template_options_json, limits.options_max, bindings); !s.ok()) return s;
+  bindings["messages"] = *std::move(messages);
+  bindings["tools"] = *std::move(tools);
+  bindings["documents"] = Value::OfNone();
+  bindings["add_generation_prompt"] = Value::Of(request.add_generation_prompt);
+  Interpreter interpreter(std::move(bindings), request.now_unix_seconds, limits.interrupted);
   StatusOr<OriginText> text = interpreter.Render(body_);
   if (text.ok() && request.continue_final_message) text = CutForContinuation(*text, request.messages.back());
   if (!text.ok()) return text.status();
@@ -158,7 +163,7 @@ Interpreter::Bindings SpecialTokens(const nlohmann::json& config) {
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     const nlohmann::json& value = Member(config, name);
     const nlohmann::json& content = value.is_object() ? Member(value, "content") : value;
-    if (content.is_string()) bindings.emplace_back(name, Value::OfTemplate(content.get<std::string>()));
+    if (content.is_string()) bindings[name] = Value::OfTemplate(content.get<std::string>());
   }
   return bindings;
 }

@@ -34,7 +34,8 @@ class Translate : public testing::Test {
                                    .tokenizer = *tokenizer_,
                                    .chat_template = nullptr,
                                    .defaults = defaults_,
-                                   .limits = limits_};
+                                   .limits = limits_,
+                                   .interrupted = {}};
     StatusOr<TranslatedRequest> result = TranslateGenerate(request_, "tenant", context);
     Check(result.ok(), "the request is valid", result.status().message());
     return *std::move(result);
@@ -123,7 +124,8 @@ TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
                                  .tokenizer = *tokenizer_,
                                  .chat_template = nullptr,
                                  .defaults = defaults_,
-                                 .limits = limits_};
+                                 .limits = limits_,
+                                 .interrupted = {}};
   limits_.text_bytes_max = static_cast<int64_t>(text.size());
   const StatusOr<std::string> whole = TranslateDetokenize(request, context);
   ASSERT_TRUE(whole.ok()) << whole.status().message();

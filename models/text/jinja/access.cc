@@ -167,7 +167,8 @@ bool Interpreter::Contains(const Value& container, const Value& item) {
       }
       return false;
     }
-    return ChargeBytes(container.bytes().size()) && container.bytes().find(item.bytes()) != std::string_view::npos;
+    return ChargeBytes(container.bytes().size()) &&
+           FindFirst(container.bytes(), item.bytes()) != std::string_view::npos;
   }
   if (const Dict* dict = container.dict()) {
     return Charge(static_cast<int64_t>(dict->entries.size())) && dict->Find(item) != nullptr;

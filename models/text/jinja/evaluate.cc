@@ -7,8 +7,6 @@
 
 namespace invar::models::jinja {
 namespace {
-constexpr int64_t kNodeWork = 32;
-constexpr int kMaxDepth = 500;  // As in interpreter.cc.
 
 bool IsGlobalFunction(const std::string& name, const bool has_clock) {
   return name == "namespace" || name == "range" || name == "dict" || name == "raise_exception" ||
@@ -96,9 +94,8 @@ Value Interpreter::EvaluateNode(const Expr& expr, const Scope& scope) {
 
 Value Interpreter::EvaluateName(const Expr& expr, const Scope& scope) {
   for (const Scope* s = &scope; s != nullptr; s = s->parent) {
-    for (const auto& [name, value] : s->variables) {
-      if (name == expr.name) return value;
-    }
+    if (!Charge(kScopeWork)) return {};
+    if (const auto found = s->variables.find(expr.name); found != s->variables.end()) return found->second;
   }
   if (IsGlobalFunction(expr.name, now_unix_seconds_.has_value())) {
     return Value(

@@ -11,14 +11,18 @@ namespace {
 
 // 4 million nodes, or 256 MiB of strings made: a conversation of 10,000 messages takes about a tenth.
 constexpr int64_t kMaxWork = int64_t{1} << 27;
-constexpr int64_t kNodeWork = 32;
-// Nested statements, expressions and macro calls together; each costs below 2 KiB of stack.
-constexpr int kMaxDepth = 500;
+static_assert(kMaxWork / kNodeWork == 4 << 20);
+// Between two questions whether to go on: below 10 ms on a slow core.
+constexpr int64_t kWorkBetweenQuestions = kMaxWork / 256;
 
 }  // namespace
 
-Interpreter::Interpreter(Bindings bindings, const std::optional<int64_t> now_unix_seconds)
-    : now_unix_seconds_(now_unix_seconds), work_left_(kMaxWork) {
+Interpreter::Interpreter(Bindings bindings, const std::optional<int64_t> now_unix_seconds,
+                         std::function<Status()> interrupted)
+    : now_unix_seconds_(now_unix_seconds),
+      interrupted_(std::move(interrupted)),
+      work_left_(kMaxWork),
+      ask_below_(kMaxWork) {
   globals_.variables = std::move(bindings);
 }
 
@@ -28,15 +32,7 @@ Interpreter::~Interpreter() {
   }
 }
 
-void Interpreter::Scope::Set(const std::string& name, Value value) {
-  for (auto& [variable, old] : variables) {
-    if (variable == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  variables.emplace_back(name, std::move(value));
-}
+void Interpreter::Scope::Set(const std::string& name, Value value) { variables[name] = std::move(value); }
 
 void Interpreter::Fail(const std::string& message) {
   FailVerbatim("chat template line " + std::to_string(line_) + ": " + message);
@@ -49,7 +45,11 @@ void Interpreter::FailVerbatim(const std::string& message) {
 bool Interpreter::Charge(const int64_t work) {
   work_left_ -= std::min(work, work_left_ + 1);
   if (work_left_ < 0) Fail("the template needs more work than a request may cost");
-  return work_left_ >= 0;
+  if (work_left_ < ask_below_ && interrupted_ && status_.ok()) {
+    ask_below_ = work_left_ - kWorkBetweenQuestions;
+    status_ = interrupted_();
+  }
+  return work_left_ >= 0 && status_.ok();
 }
 
 Value Interpreter::MakeText(OriginText text) {
@@ -194,13 +194,13 @@ void Interpreter::Assign(const Target& target, const Value& value, Scope& scope)
   }
   if (target.attribute.empty()) return scope.Set(target.names[0], value);
   for (const Scope* s = &scope; s != nullptr; s = s->parent) {
-    for (const auto& [name, object] : s->variables) {
-      if (name != target.names[0]) continue;
-      Namespace* space = object.name_space();
-      if (space == nullptr) return Fail("cannot assign attribute on non-namespace object '" + name + "'");
-      if (Depth(value) >= kMaxValueDepth) return Fail("values nested deeper than " + std::to_string(kMaxValueDepth));
-      return space->Set(target.attribute, value);
-    }
+    if (!Charge(kScopeWork)) return;
+    const auto found = s->variables.find(target.names[0]);
+    if (found == s->variables.end()) continue;
+    Namespace* space = found->second.name_space();
+    if (space == nullptr) return Fail("cannot assign attribute on non-namespace object '" + found->first + "'");
+    if (Depth(value) >= kMaxValueDepth) return Fail("values nested deeper than " + std::to_string(kMaxValueDepth));
+    return space->Set(target.attribute, value);
   }
   Fail("'" + target.names[0] + "' is undefined");
 }

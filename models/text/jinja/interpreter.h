@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,19 +21,25 @@ namespace invar::models::jinja {
 
 // Longest string and longest prompt: what the tokenizer takes.
 inline constexpr size_t kMaxTextBytes = 16 << 20;
+// Nested statements, expressions and macro calls together; each costs below 2 KiB of stack.
+inline constexpr int kMaxDepth = 500;
+// Units of Interpreter::Charge.
+inline constexpr int64_t kNodeWork = 32;  // One node of the tree.
+inline constexpr int64_t kScopeWork = 8;  // Looking for a name in one scope.
 
 // One rendering. Belongs to one thread.
 class Interpreter {
  public:
-  using Bindings = std::vector<std::pair<std::string, Value>>;
+  using Bindings = std::map<std::string, Value>;
 
-  // `bindings`: the template's variables. `now_unix_seconds`: see ChatRequest.
-  Interpreter(Bindings bindings, std::optional<int64_t> now_unix_seconds);
+  // `bindings`: the template's variables. `now_unix_seconds`: see ChatRequest. `interrupted`: see RenderLimits.
+  Interpreter(Bindings bindings, std::optional<int64_t> now_unix_seconds, std::function<Status()> interrupted);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // Errors: INVALID_ARGUMENT: raise_exception's text, misuse of a value (naming the line), a budget.
+  // Errors: INVALID_ARGUMENT: raise_exception's text, misuse of a value (naming the line), a budget; what `interrupted`
+  // gave.
   // Requires: `body` outlives this.
   StatusOr<OriginText> Render(const Body& body);
 
@@ -39,7 +47,8 @@ class Interpreter {
   void Fail(const std::string& message);
   void FailVerbatim(const std::string& message);  // raise_exception.
   bool failed() const { return !status_.ok(); }
-  // Spends `work` units (32 = one node of the tree, 1/2 = a byte of text); false where none are left.
+  // Spends `work` units (32 = one node of the tree, 1/2 = a byte of text) and asks `interrupted` now and then; false
+  // where none are left, or the rendering is to end.
   bool Charge(int64_t work);
   int64_t work_left() const { return work_left_; }
   bool ChargeBytes(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 2) + 1); }
@@ -97,8 +106,10 @@ class Interpreter {
   void FailUndefined(const Value& value);
 
   const std::optional<int64_t> now_unix_seconds_;
+  const std::function<Status()> interrupted_;
   Scope globals_;
   int64_t work_left_;
+  int64_t ask_below_;  // `interrupted` is asked when less than this is left.
   int depth_ = 0;
   int line_ = 0;  // Of the expression or statement that runs.
   Status status_;

@@ -92,13 +92,13 @@ Value FindText(Interpreter& interpreter, const std::string& name, const std::str
   }
   if (name == "count") {
     int64_t count = wanted->empty() ? CharCount(text) + 1 : 0;
-    for (size_t at = text.find(wanted->bytes()); !wanted->empty() && at != std::string_view::npos;
-         at = text.find(wanted->bytes(), at + wanted->size())) {
+    for (size_t at = FindFirst(text, wanted->bytes()); !wanted->empty() && at != std::string_view::npos;
+         at = FindFirst(text, wanted->bytes(), at + wanted->size())) {
       ++count;
     }
     return Value::Of(count);
   }
-  const size_t at = name[0] == 'r' ? text.rfind(wanted->bytes()) : text.find(wanted->bytes());
+  const size_t at = name[0] == 'r' ? FindLast(text, wanted->bytes()) : FindFirst(text, wanted->bytes());
   if (at != std::string_view::npos) return Value::Of(CharCount(text.substr(0, at)));
   if (name == "index" || name == "rindex") interpreter.Fail("substring not found");
   return Value::Of(int64_t{-1});

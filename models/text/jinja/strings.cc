@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "models/text/unicode.h"
 
@@ -76,6 +77,32 @@ std::vector<size_t> CharOffsets(const std::string_view text) {
   return offsets;
 }
 
+size_t FindFirst(const std::string_view text, const std::string_view wanted, const size_t begin) {
+  if (begin > text.size()) return std::string_view::npos;
+  const void* at = memmem(text.data() + begin, text.size() - begin, wanted.data(), wanted.size());  // Two-way.
+  if (at == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(at) - text.data());
+}
+
+// Knuth, Morris and Pratt from the right.
+size_t FindLast(const std::string_view text, const std::string_view wanted) {
+  if (wanted.empty()) return text.size();
+  const auto from_right = [](const std::string_view s, const size_t i) { return s[s.size() - 1 - i]; };
+  // border[i]: how much of `wanted` still matches where its character i, from the right, does not.
+  std::vector<int32_t> border(wanted.size() + 1, 0);
+  for (size_t i = 1, k = 0; i < wanted.size(); ++i) {
+    while (k > 0 && from_right(wanted, i) != from_right(wanted, k)) k = static_cast<size_t>(border[k]);
+    if (from_right(wanted, i) == from_right(wanted, k)) ++k;
+    border[i + 1] = static_cast<int32_t>(k);
+  }
+  for (size_t i = 0, k = 0; i < text.size(); ++i) {
+    while (k > 0 && from_right(text, i) != from_right(wanted, k)) k = static_cast<size_t>(border[k]);
+    if (from_right(text, i) == from_right(wanted, k)) ++k;
+    if (k == wanted.size()) return text.size() - 1 - i;
+  }
+  return std::string_view::npos;
+}
+
 OriginText Strip(const OriginText& text, const std::string_view chars, const Side side) {
   const std::string_view bytes = text.bytes();
   const auto stripped = [&](size_t at, size_t length) {
@@ -121,7 +148,7 @@ std::vector<OriginText> Split(const OriginText& text, const std::string_view sep
   }
   size_t begin = 0;
   while (more()) {
-    const size_t at = bytes.find(separator, begin);
+    const size_t at = FindFirst(bytes, separator, begin);
     if (at == std::string_view::npos) break;
     parts.push_back(text.Slice(begin, at));
     begin = at + separator.size();
@@ -164,7 +191,7 @@ OriginText Replace(const OriginText& text, const std::string_view from, const Or
       done = offset;
     }
   } else {
-    for (size_t at = bytes.find(from); at != std::string_view::npos; at = bytes.find(from, done)) {
+    for (size_t at = FindFirst(bytes, from); at != std::string_view::npos; at = FindFirst(bytes, from, done)) {
       if (limit >= 0 && count++ >= limit) break;
       out.Append(text, done, at);
       out.Append(to);

@@ -15,6 +15,10 @@ enum class Side { kBoth, kLeft, kRight };
 int64_t CharCount(std::string_view text);
 // Byte offset of every character, and the end.
 std::vector<size_t> CharOffsets(std::string_view text);
+// First and last place of `wanted` in `text`, npos where there is none. Time linear in both, whatever they hold: the
+// standard library's searches take the product of the two lengths on texts that a request can send.
+size_t FindFirst(std::string_view text, std::string_view wanted, size_t begin = 0);
+size_t FindLast(std::string_view text, std::string_view wanted);
 // str.strip(chars); `chars` empty means white space.
 OriginText Strip(const OriginText& text, std::string_view chars, Side side);
 // str.split(separator, limit) from the left or (`from_right`) the right; an empty separator splits at white space.

@@ -34,6 +34,8 @@ inline ChatRequest RequestFromJson(const nlohmann::ordered_json& json) {
   return request;
 }
 
+inline const RenderLimits kTestLimits{.options_max = 64, .interrupted = {}};
+
 inline std::string JoinPieces(std::span<const PromptPiece> pieces) {
   std::string text;
   for (const PromptPiece& piece : pieces) text += piece.text;

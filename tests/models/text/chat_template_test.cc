@@ -26,7 +26,7 @@ ChatRequest Request(const std::string& content) {
 StatusOr<std::vector<PromptPiece>> Render(const std::string& source, const ChatRequest& request) {
   auto chat_template = TemplateOf(source);
   if (!chat_template.ok()) return chat_template.status();
-  return (*chat_template)->Render(request);
+  return (*chat_template)->Render(request, kTestLimits);
 }
 
 // The rendered text with users' parts in brackets.
@@ -113,7 +113,7 @@ TEST(Origins, KeepAUsersControlTokensOutOfThePrompt) {
   request.messages.push_back(Request("<|im_").messages[0]);
   request.messages.push_back(Request("end|>").messages[0]);
   request.tools_json = R"([{"d": "<|im_end|>"}])";
-  const auto pieces = (*chat_template)->Render(request);
+  const auto pieces = (*chat_template)->Render(request, kTestLimits);
   ASSERT_TRUE(pieces.ok());
   const auto ids = EncodePieces(**tokenizer, *pieces);
   ASSERT_TRUE(ids.ok());
@@ -212,7 +212,7 @@ TEST(HostileTemplateText, EveryTruncationAndByteFlipIsHandled) {
   for (size_t i = 0; i < source.size(); ++i) {
     for (std::string text : {source.substr(0, i), source.substr(i), source.substr(0, i) + source.substr(i + 1)}) {
       const auto chat_template = TemplateOf(text);  // Must come back; most are errors.
-      if (chat_template.ok()) (void)(*chat_template)->Render(Request("x")).ok();
+      if (chat_template.ok()) (void)(*chat_template)->Render(Request("x"), kTestLimits).ok();
     }
   }
 }
@@ -223,7 +223,7 @@ TEST(HostileRequest, IsRefusedNamingTheField) {
   const auto field_of = [&](auto change) {
     ChatRequest request = Request("x");
     change(request);
-    const auto pieces = (*chat_template)->Render(request);
+    const auto pieces = (*chat_template)->Render(request, kTestLimits);
     EXPECT_EQ(pieces.status().code(), StatusCode::kInvalidArgument);
     return pieces.status().field();
   };
@@ -248,9 +248,56 @@ TEST(HostileRequest, AMegabyteOfContentCostsLittle) {
   const double start = CpuSeconds();
   ChatRequest request = Request(std::string(1 << 20, ' ') + "x" + std::string(1 << 20, ' '));
   for (int i = 0; i < 2000; ++i) request.messages.push_back(Request("short").messages[0]);
-  EXPECT_TRUE((*chat_template)->Render(request).ok());
+  EXPECT_TRUE((*chat_template)->Render(request, kTestLimits).ok());
   const double seconds = CpuSeconds() - start;
   EXPECT_LT(seconds, 2.0);
+}
+
+TEST(HostileRequest, MayBringOnlySoManyOptions) {
+  const auto chat_template = TemplateOf("{{ k0 }}{{ k1 }}");
+  ASSERT_TRUE(chat_template.ok());
+  ChatRequest request = Request("x");
+  request.template_options_json = R"({"k0": 1, "k1": 2})";
+  EXPECT_EQ(JoinPieces(*(*chat_template)->Render(request, {.options_max = 2, .interrupted = {}})), "12");
+  const auto refused = (*chat_template)->Render(request, {.options_max = 1, .interrupted = {}});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.status().field(), "template_options_json");
+}
+
+TEST(HostileRequest, ManyOptionsCostNoMoreThanTheirText) {
+  const auto chat_template = TemplateOf("{% for i in range(9999) %}{{ messages|length }}{{ k7 }}{% endfor %}");
+  ASSERT_TRUE(chat_template.ok());
+  ChatRequest request = Request("x");
+  constexpr int kOptions = 100'000;
+  for (int i = 0; i < kOptions; ++i) request.template_options_json += ",\"k" + std::to_string(i) + "\":0";
+  request.template_options_json[0] = '{';
+  request.template_options_json += '}';
+  const double start = CpuSeconds();
+  EXPECT_TRUE((*chat_template)->Render(request, {.options_max = kOptions, .interrupted = {}}).ok());
+  EXPECT_LT(CpuSeconds() - start, 2.0);
+}
+
+TEST(HostileRequest, ContinuingAnAlmostPeriodicMessageCostsLittle) {
+  const auto chat_template = TemplateOf("{{ messages[0].content[:-1] * 2 }}");
+  ASSERT_TRUE(chat_template.ok());
+  ChatRequest request = Request(std::string(1 << 19, 'a') + "b");
+  request.continue_final_message = true;
+  const double start = CpuSeconds();
+  EXPECT_EQ((*chat_template)->Render(request, kTestLimits).status().field(), "continue_final_message");
+  EXPECT_LT(CpuSeconds() - start, 2.0);
+}
+
+TEST(ChatTemplate, EndsWhenItIsInterrupted) {
+  const auto chat_template = TemplateOf("{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}");
+  ASSERT_TRUE(chat_template.ok());
+  int asked = 0;
+  const auto pieces = (*chat_template)->Render(Request("x"), {.options_max = 0, .interrupted = [&asked] {
+                                                                return ++asked < 10
+                                                                           ? OkStatus()
+                                                                           : Status(StatusCode::kCancelled, "gone");
+                                                              }});
+  EXPECT_EQ(pieces.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(asked, 10);
 }
 
 // ------------------------------------------------------------------------------------------------ loading and errors
@@ -280,9 +327,9 @@ TEST(ChatTemplate, ComesFromItsOwnFileFirst) {
   EXPECT_EQ(*LoadChatTemplate(folder.path()), nullptr);
   folder.Write("tokenizer_config.json",
                R"({"chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
-  EXPECT_EQ(JoinPieces(*(**LoadChatTemplate(folder.path())).Render(Request("x"))), "D");
+  EXPECT_EQ(JoinPieces(*(**LoadChatTemplate(folder.path())).Render(Request("x"), kTestLimits)), "D");
   folder.Write("chat_template.jinja", "F");
-  EXPECT_EQ(JoinPieces(*(**LoadChatTemplate(folder.path())).Render(Request("x"))), "F");
+  EXPECT_EQ(JoinPieces(*(**LoadChatTemplate(folder.path())).Render(Request("x"), kTestLimits)), "F");
   folder.Write("tokenizer_config.json", "{");
   EXPECT_EQ(LoadChatTemplate(folder.path()).status().code(), StatusCode::kInvalidArgument);
 }
@@ -294,7 +341,7 @@ TEST(ChatTemplate, ContinuesTheLastMessage) {
   request.messages.push_back(Request("The answer is ").messages[0]);
   request.messages[1].role = "assistant";
   request.continue_final_message = true;
-  const auto pieces = (*chat_template)->Render(request);
+  const auto pieces = (*chat_template)->Render(request, kTestLimits);
   ASSERT_TRUE(pieces.ok()) << pieces.status().ToString();
   // The template trims, so the trailing space is not part of the prompt.
   EXPECT_EQ(JoinPieces(*pieces), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nThe answer is");

@@ -93,7 +93,7 @@ TEST_P(OracleCases, ChatCasesAgree) {
     for (const auto& [key, value] : entry["kwargs"].items()) {
       (key == "tools" || key == "add_generation_prompt" ? request[key] : request["options"][key]) = value;
     }
-    const auto pieces = (*chat_template)->Render(RequestFromJson(request));
+    const auto pieces = (*chat_template)->Render(RequestFromJson(request), kTestLimits);
     ASSERT_TRUE(pieces.ok()) << pieces.status().ToString();
     EXPECT_EQ(JoinPieces(*pieces), entry["text"].get<std::string>());
   }
@@ -111,7 +111,7 @@ TEST(GoldenTemplates, RenderOrRefuseAsJinjaDoes) {
       EXPECT_TRUE(entry.contains("error")) << entry.dump() << chat_template.status().ToString();
       continue;
     }
-    const auto pieces = (*chat_template)->Render(RequestFromJson(entry["request"]));
+    const auto pieces = (*chat_template)->Render(RequestFromJson(entry["request"]), kTestLimits);
     if (!pieces.ok()) {
       EXPECT_TRUE(entry.contains("error")) << entry.dump() << pieces.status().ToString();
       continue;

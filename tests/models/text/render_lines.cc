@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(std::cin, line);) {
     const auto json = nlohmann::ordered_json::parse(line);
     nlohmann::json answer;
-    const auto pieces = (*chat_template)->Render(invar::models::RequestFromJson(json));
+    const auto pieces = (*chat_template)->Render(invar::models::RequestFromJson(json), invar::models::kTestLimits);
     if (pieces.ok()) {
       answer["text"] = invar::models::JoinPieces(*pieces);
     } else {
