@@ -34,5 +34,28 @@ TEST(TenantShares, IdleTimeSavesNoCredit) {
   EXPECT_EQ(shares.Served("a"), 1000);
 }
 
+TEST(TenantShares, DebtOutlivesTheRequest) {
+  TenantShares shares;
+  shares.Arrive("patient");
+  shares.Charge("patient", 10);
+  for (int i = 1; i <= 5; ++i) {
+    shares.Arrive("one at a time");
+    EXPECT_EQ(shares.Served("one at a time"), i == 1 ? 10 : (i - 1) * 1000 + 10);
+    shares.Charge("one at a time", 1000);
+    shares.Leave("one at a time");
+  }
+}
+
+TEST(TenantShares, ANightAloneIsNoDebt) {
+  TenantShares shares;
+  shares.Arrive("night");
+  shares.Charge("night", 1'000'000);
+  shares.Leave("night");
+  EXPECT_TRUE(shares.empty());
+  shares.Arrive("morning");
+  shares.Arrive("night");
+  EXPECT_EQ(shares.Served("morning"), shares.Served("night"));
+}
+
 }  // namespace
 }  // namespace invar::engine
