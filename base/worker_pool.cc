@@ -65,23 +65,26 @@ constexpr uint64_t kTaskMask = 0xffffffffULL;
 }  // namespace
 
 struct WorkerPool::Shared {
+  explicit Shared(const uint32_t forks_before) : finished(forks_before), started(forks_before) {}
+
   // High half: generation; low half: tasks not yet claimed. One word, so both change together.
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<int64_t> pending{0};  // Tasks not yet finished.
-  std::atomic<int32_t> finished{0};             // Generation whose last task has ended; the caller sleeps on it.
-  alignas(64) std::atomic<int32_t> started{0};  // Generation last opened; workers sleep on it.
+  // Generations count up and wrap: at 30,000 forks a second in a day and a half.
+  std::atomic<uint32_t> finished;             // Whose last task has ended; the caller sleeps on it.
+  alignas(64) std::atomic<uint32_t> started;  // Last opened; workers sleep on it.
   std::atomic<const std::function<void(int64_t)>*> work{nullptr};
   std::atomic<int64_t> tasks{0};
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
 };
 
-WorkerPool::WorkerPool(const int threads, const Pinning pinning)
-    : threads_(threads), shared_(std::make_unique<Shared>()) {
+WorkerPool::WorkerPool(const int threads, const Pinning pinning, const uint32_t first_fork)
+    : threads_(threads), shared_(std::make_unique<Shared>(first_fork - 1)) {
   Check(threads >= 1, "a pool has at least the calling thread", threads);
   const std::vector<int> cores = pinning == Pinning::kWorkers ? UsableCores() : std::vector<int>{};
   for (int i = 1; i < threads; ++i) {
-    shared_->workers.emplace_back([this] { WorkerLoop(); });
+    shared_->workers.emplace_back([this, first_fork] { WorkerLoop(first_fork - 1); });
     if (static_cast<int>(cores.size()) == threads) PinTo(shared_->workers.back(), cores[i]);
   }
 }
@@ -102,18 +105,18 @@ void WorkerPool::ParallelFor(const int64_t tasks, const std::function<void(int64
   }
   Check(tasks <= static_cast<int64_t>(kTaskMask), "tasks fit the claim counter", tasks);
   Shared& s = *shared_;
-  const int32_t generation = s.started.load(std::memory_order_relaxed) + 1;
+  const uint32_t generation = s.started.load(std::memory_order_relaxed) + 1;
   s.work.store(&work, std::memory_order_relaxed);
   s.tasks.store(tasks, std::memory_order_relaxed);
   s.pending.store(tasks, std::memory_order_relaxed);
-  const uint64_t high = static_cast<uint64_t>(static_cast<uint32_t>(generation)) << 32;
+  const uint64_t high = static_cast<uint64_t>(generation) << 32;
   s.ticket.store(high | static_cast<uint64_t>(tasks), std::memory_order_release);
   s.started.store(generation, std::memory_order_release);
   s.started.notify_all();
   RunTasks(high);
   const auto done = [&s, generation] { return s.finished.load(std::memory_order_acquire) == generation; };
   if (SpinUntil(done)) return;
-  for (int32_t seen = s.finished.load(std::memory_order_acquire); seen != generation;
+  for (uint32_t seen = s.finished.load(std::memory_order_acquire); seen != generation;
        seen = s.finished.load(std::memory_order_acquire)) {
     s.finished.wait(seen, std::memory_order_acquire);
   }
@@ -129,23 +132,22 @@ void WorkerPool::RunTasks(const uint64_t generation) {
     const int64_t task = s.tasks.load(std::memory_order_relaxed) - static_cast<int64_t>(ticket & kTaskMask);
     (*s.work.load(std::memory_order_relaxed))(task);
     if (s.pending.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      s.finished.store(static_cast<int32_t>(generation >> 32), std::memory_order_release);
+      s.finished.store(static_cast<uint32_t>(generation >> 32), std::memory_order_release);
       s.finished.notify_all();
     }
     ticket = s.ticket.load(std::memory_order_acquire);
   }
 }
 
-void WorkerPool::WorkerLoop() {
+void WorkerPool::WorkerLoop(uint32_t seen) {
   const FlushDenormals flush;
   Shared& s = *shared_;
-  int32_t seen = 0;
   while (true) {
     const auto opened = [&s, seen] { return s.started.load(std::memory_order_acquire) != seen; };
     if (!SpinUntil(opened)) s.started.wait(seen, std::memory_order_acquire);
     if (s.stop.load(std::memory_order_acquire)) return;
     seen = s.started.load(std::memory_order_acquire);
-    RunTasks(static_cast<uint64_t>(static_cast<uint32_t>(seen)) << 32);
+    RunTasks(static_cast<uint64_t>(seen) << 32);
   }
 }
 

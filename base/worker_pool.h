@@ -18,8 +18,9 @@ class WorkerPool {
  public:
   // `threads` >= 1 counts the caller, so threads - 1 workers are started. The caller is never pinned. kWorkers is for
   // one pool a process, and holds only where `threads` are all the cores the process may use: with cores to spare, the
-  // system knows better which of them is free.
-  explicit WorkerPool(int threads, Pinning pinning = Pinning::kNone);
+  // system knows better which of them is free. `first_fork` numbers the first call of ParallelFor: any number does,
+  // since they wrap; tests begin near the end.
+  explicit WorkerPool(int threads, Pinning pinning = Pinning::kNone, uint32_t first_fork = 1);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -34,7 +35,7 @@ class WorkerPool {
  private:
   struct Shared;
   void RunTasks(uint64_t generation);
-  void WorkerLoop();
+  void WorkerLoop(uint32_t seen);
 
   const int threads_;
   std::unique_ptr<Shared> shared_;
