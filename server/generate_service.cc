@@ -1,5 +1,5 @@
 // One reactor a call. A Generate call lives from its arrival to OnDone; its TokenStream is shared with the engine,
-// which may end later. A watch thread ends calls whose readers take nothing: no event of theirs would.
+// which may end later.
 #include "server/generate_service.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,11 @@ namespace {
 // Two: one large text does not keep the small ones waiting, and on a busy machine more would only take turns.
 constexpr int kPreparerThreads = 2;
 constexpr size_t kPreparingMax = 4096;
-// What a reader that was cut off has, beside another slow_reader_timeout, to take its status before it is reset.
-constexpr TimeNs kStatusGraceNs = 2'000'000'000;
-// Of an id that is refused for its length, among others.
-constexpr size_t kLoggedIdBytesMax = 128;
 // One entry a stream at most: above any number of streams the connection limits allow.
 constexpr size_t kWriterTasksMax = size_t{1} << 30;
+
+// Of an id that is refused for its length, among others.
+constexpr size_t kLoggedIdBytesMax = 128;
 
 // The caller's deadline and the configured longest life, whichever is earlier, on the engine's clock.
 TimeNs DeadlineOf(const grpc::CallbackServerContext& context, const config::Duration request_timeout,
@@ -39,12 +38,14 @@ TimeNs DeadlineOf(const grpc::CallbackServerContext& context, const config::Dura
 // --- Generate ---
 
 class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
-                                            public MessageWriter {
+                                            public MessageWriter,
+                                            public WatchedCall {
  public:
   GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, const int64_t bytes,
                const TimeNs arrived)
       : service_(service), context_(context), bytes_(bytes), arrived_(arrived) {
-    service_.GenerateBegins(this);
+    ++service_.calls_open_;
+    watch_serial_ = service_.stalled_readers_.Add(*this);
   }
 
   // The call is let in: from here on its end is worth a line in the log.
@@ -99,22 +100,21 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   }
 
   void OnDone() override {
-    service_.GenerateEnds(this);
+    service_.stalled_readers_.Remove(watch_serial_);
+    --service_.calls_open_;
     GenerateService& service = service_;
     const int64_t bytes = bytes_;
     delete this;
     service.CallEnds(bytes);
   }
 
-  // On the watch thread, which keeps this call alive meanwhile.
-  void CutStalledReader(const TimeNs limit) {
+  void CutStalledReader(const TimeNs limit) override {
     if (const std::shared_ptr<TokenStream> stream = Stream()) stream->CutStalledReader(limit);
   }
-  // Whether its status has waited behind a write that nobody reads for `limit`: then only a reset ends it.
-  bool IsStuck(const TimeNs limit) const {
+  bool IsStuck(const TimeNs limit) const override {
     return finished_at_ != kNever && service_.clock_.Now() - finished_at_ >= limit;
   }
-  void Reset() { context_.TryCancel(); }
+  void Reset() override { context_.TryCancel(); }
 
  private:
   std::shared_ptr<TokenStream> Stream() {
@@ -155,6 +155,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   grpc::CallbackServerContext& context_;  // Lives until OnDone returns.
   const int64_t bytes_;                   // Of its request.
   const TimeNs arrived_;
+  int64_t watch_serial_ = 0;
   std::atomic<bool> cancelled_ = false;
   std::atomic<TimeNs> finished_at_ = kNever;
   std::optional<std::string> tenant_;  // Set before the call is prepared; absent where it was not let in.
@@ -293,18 +294,9 @@ GenerateService::GenerateService(const LiveConfig& config, const Authenticator& 
       authenticator_(authenticator),
       metrics_(metrics),
       clock_(clock),
+      stalled_readers_(std::chrono::nanoseconds(config.config()->limits.slow_reader_timeout).count()),
       writers_(1, kWriterTasksMax),
-      preparers_(kPreparerThreads, kPreparingMax),
-      watch_([this] { Watch(); }) {}
-
-GenerateService::~GenerateService() {
-  {
-    MutexLock lock(mu_);
-    closing_ = true;
-    wake_watch_.NotifyAll();
-  }
-  watch_.join();
-}
+      preparers_(kPreparerThreads, kPreparingMax) {}
 
 void GenerateService::Serve(ServedModel& model) { model_ = &model; }
 
@@ -350,48 +342,9 @@ void GenerateService::CallEnds(const int64_t bytes) {
   idle_.NotifyAll();
 }
 
-void GenerateService::GenerateBegins(GenerateCall* call) {
-  MutexLock lock(mu_);
-  calls_.insert(call);
-  ++calls_open_;
-}
-
-void GenerateService::GenerateEnds(GenerateCall* call) {
-  MutexLock lock(mu_);
-  // The watch may use the call's context right now. Where gRPC calls back on the watch's own thread it has done so.
-  while (resetting_ == call && std::this_thread::get_id() != watch_.get_id()) idle_.Wait(mu_);
-  calls_.erase(call);
-  --calls_open_;
-}
-
 int64_t GenerateService::request_bytes() const {
   MutexLock lock(mu_);
   return request_bytes_;
-}
-
-void GenerateService::Watch() {
-  const config::Duration timeout = config_.config()->limits.slow_reader_timeout;
-  const TimeNs limit = std::chrono::nanoseconds(timeout).count();
-  const std::chrono::nanoseconds period = std::min<std::chrono::nanoseconds>(timeout / 4, std::chrono::seconds(1));
-  MutexLock lock(mu_);
-  while (!closing_) {
-    wake_watch_.WaitFor(mu_, period);
-    std::vector<GenerateCall*> stuck;
-    for (GenerateCall* call : calls_) {
-      call->CutStalledReader(limit);
-      if (call->IsStuck(limit + kStatusGraceNs)) stuck.push_back(call);
-    }
-    for (GenerateCall* call : stuck) {
-      // Ended while another was reset; what stands at its address now may be a call of somebody else.
-      if (!calls_.contains(call) || !call->IsStuck(limit + kStatusGraceNs)) continue;
-      resetting_ = call;
-      mu_.Unlock();
-      call->Reset();  // May call back on this very thread, so without the lock.
-      mu_.Lock();
-      resetting_ = nullptr;
-      idle_.NotifyAll();
-    }
-  }
 }
 
 bool GenerateService::WaitIdle(const std::chrono::milliseconds timeout) {

@@ -6,8 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <set>
-#include <thread>
+#include <string>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -16,6 +15,7 @@
 #include "server/live_config.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
+#include "server/stalled_readers.h"
 #include "server/task_queue.h"
 #include "server/token_stream.h"
 
@@ -25,8 +25,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
  public:
   // Requires: all outlive the gRPC server.
   GenerateService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics, const Clock& clock);
-  // Requires: no call is open.
-  ~GenerateService() override;
+  // The destructor requires: no call is open.
 
   // From now on requests are served. Requires: `model` outlives the gRPC server.
   void Serve(ServedModel& model);
@@ -64,11 +63,6 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // Every call, with the memory of its request. Counts it either way; RESOURCE_EXHAUSTED: end it unread.
   Status CallBegins(int64_t bytes);
   void CallEnds(int64_t bytes);
-  void GenerateBegins(GenerateCall* call);
-  void GenerateEnds(GenerateCall* call);
-  // The watch thread: ends calls whose readers have taken nothing for limits.slow_reader_timeout, and resets those that
-  // do not take even that status for as long again.
-  void Watch();
 
   const LiveConfig& config_;
   const Authenticator& authenticator_;
@@ -78,16 +72,12 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> calls_open_ = 0;
   mutable Mutex mu_;
-  CondVar idle_;  // A call has ended, or is not being reset any more.
-  CondVar wake_watch_;
-  std::set<GenerateCall*> calls_ GUARDED_BY(mu_);      // Of Generate, not over.
-  GenerateCall* resetting_ GUARDED_BY(mu_) = nullptr;  // The watch uses its context now.
-  int64_t open_ GUARDED_BY(mu_) = 0;                   // Calls of all kinds.
+  CondVar idle_;                      // A call has ended.
+  int64_t open_ GUARDED_BY(mu_) = 0;  // Calls of all kinds.
   int64_t request_bytes_ GUARDED_BY(mu_) = 0;
-  bool closing_ GUARDED_BY(mu_) = false;
+  StalledReaders stalled_readers_;
   TaskQueue writers_;    // One thread: writes of all streams.
   TaskQueue preparers_;  // Tokenizing and rendering.
-  std::thread watch_;    // Last: it uses all above.
 };
 
 }  // namespace invar::server
