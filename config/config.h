@@ -104,6 +104,8 @@ struct Config {
   struct Limits {
     Duration request_timeout{600'000};
     int64_t open_request_bytes_max = int64_t{256} << 20;
+    int64_t preparing_max = 4096;
+    int64_t tenant_share_percent = 50;
     int64_t text_bytes_max = int64_t{4} << 20;
     int64_t stop_strings_max = 16;
     int64_t stop_string_bytes_max = 256;

@@ -174,6 +174,13 @@ std::vector<Field> MakeFields() {
       {"limits.open_request_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.limits.open_request_bytes_max; }, kMiB, kTiB},
        "Memory of the requests of all open calls together; what exceeds it gets RESOURCE_EXHAUSTED.", Takes::kOnReload},
+      {"limits.preparing_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.preparing_max; }, 1, 1'000'000},
+       "Most calls that wait to be tokenized or rendered; further ones get RESOURCE_EXHAUSTED."},
+      {"limits.tenant_share_percent",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.tenant_share_percent; }, 1, 100},
+       "Where auth.tokens name several tenants: most that one may take of limits.open_request_bytes_max, of "
+       "limits.preparing_max, and in Generate calls of engine.running_max and queue_max together.",
+       Takes::kOnReload},
       {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, kGiB},
        "Largest text, chat or other string input of one request, all strings together.", Takes::kOnReload},
       {"limits.stop_strings_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_strings_max; }, 0, 1024},

@@ -77,7 +77,8 @@ Daemon::~Daemon() {
     server_->Wait();
   }
   // OnDone of the last calls may still be on its way, and uses the service. Who cannot wait leaves the process.
-  while (!service_.WaitIdle(std::chrono::seconds(5))) Logger("server")->warn("still waiting for open calls to let go");
+  while (!service_.open_calls().WaitIdle(std::chrono::seconds(5)))
+    Logger("server")->warn("still waiting for open calls to let go");
 }
 
 Status Daemon::StartGrpc() {
@@ -189,7 +190,7 @@ void Daemon::BeginDrain() {
     SetHealth(false);
   }
   if (published_model_ != nullptr) published_model_.load()->engine->BeginDrain();
-  Logger("server")->info("draining: {} calls open", service_.calls_open());
+  Logger("server")->info("draining: {} calls open", service_.open_calls().generate_calls());
 }
 
 Status Daemon::Alive() {
@@ -238,8 +239,10 @@ std::string Daemon::MetricsText() const {
   MetricsSnapshot snapshot;
   snapshot.draining = draining_;
   snapshot.connections_open = acceptor_->open_count();
-  snapshot.calls_open = service_.calls_open();
-  snapshot.request_bytes = service_.request_bytes();
+  snapshot.calls_open = service_.open_calls().generate_calls();
+  snapshot.request_bytes = service_.open_calls().request_bytes();
+  snapshot.calls_preparing = service_.preparing();
+  snapshot.tenant_share_refusals = service_.open_calls().share_refusals();
   if (const ServedModel* model = published_model_) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();

@@ -56,7 +56,7 @@ class Daemon {
 
   void BeginDrain();
   // True when no call is open any more; waits at most `timeout`.
-  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.WaitIdle(timeout); }
+  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.open_calls().WaitIdle(timeout); }
 
   // Null while loading. For tests that look at the engine.
   ServedModel* model() { return published_model_; }

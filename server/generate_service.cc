@@ -2,8 +2,6 @@
 // which may end later.
 #include "server/generate_service.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -15,9 +13,15 @@ namespace {
 
 // Two: one large text does not keep the small ones waiting, and on a busy machine more would only take turns.
 constexpr int kPreparerThreads = 2;
-constexpr size_t kPreparingMax = 4096;
-// One entry a stream at most: above any number of streams the connection limits allow.
-constexpr size_t kWriterTasksMax = size_t{1} << 30;
+
+// One entry a stream that writes and one that ends it: above what all connections can have open.
+size_t WriterTasksMax(const config::Config::Server& config) {
+  return 2 * static_cast<size_t>(config.connections_max) * static_cast<size_t>(config.concurrent_streams_max);
+}
+
+size_t PreparingShare(const config::Config& config) {
+  return static_cast<size_t>(TenantShare(config, config.limits.preparing_max));
+}
 
 // Of an id that is refused for its length, among others.
 constexpr size_t kLoggedIdBytesMax = 128;
@@ -41,10 +45,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
                                             public MessageWriter,
                                             public WatchedCall {
  public:
-  GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, const int64_t bytes,
-               const TimeNs arrived)
-      : service_(service), context_(context), bytes_(bytes), arrived_(arrived) {
-    ++service_.calls_open_;
+  GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, OpenCall open, const TimeNs arrived)
+      : service_(service), context_(context), open_(std::move(open)), arrived_(arrived) {
     watch_serial_ = service_.stalled_readers_.Add(*this);
   }
 
@@ -101,11 +103,10 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   void OnDone() override {
     service_.stalled_readers_.Remove(watch_serial_);
-    --service_.calls_open_;
-    GenerateService& service = service_;
-    const int64_t bytes = bytes_;
+    OpenCalls& calls = service_.open_calls_;
+    const OpenCall open = std::move(open_);
     delete this;
-    service.CallEnds(bytes);
+    calls.Ends(open);
   }
 
   void CutStalledReader(const TimeNs limit) override {
@@ -153,7 +154,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
   GenerateService& service_;
   grpc::CallbackServerContext& context_;  // Lives until OnDone returns.
-  const int64_t bytes_;                   // Of its request.
+  OpenCall open_;
   const TimeNs arrived_;
   int64_t watch_serial_ = 0;
   std::atomic<bool> cancelled_ = false;
@@ -167,24 +168,24 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::CallbackServerContext* context,
                                                                           const v1::GenerateRequest* request) {
-  const auto bytes = static_cast<int64_t>(request->SpaceUsedLong());
-  const Status room = CallBegins(bytes);
-  auto* call = new GenerateCall(*this, *context, bytes, clock_.Now());  // Deletes itself in OnDone.
   StatusOr<std::string> tenant = Admit(*context, "/invar.v1.GenerationService/Generate");
-  if (tenant.ok() && !room.ok()) {
-    call->Admit(*tenant);
-    tenant = room;
-  }
-  if (!tenant.ok()) {
-    call->Finish(tenant.status());
+  const OpenCall open{.tenant = tenant.ok() ? *tenant : "",
+                      .kind = CallKind::kGenerate,
+                      .request_bytes = static_cast<int64_t>(request->SpaceUsedLong())};
+  const std::shared_ptr<const config::Config> config = config_.config();
+  const Status room = open_calls_.Begins(open, *config);
+  auto* call = new GenerateCall(*this, *context, open, clock_.Now());  // Deletes itself in OnDone.
+  if (tenant.ok()) call->Admit(*tenant);
+  const Status let_in = tenant.ok() ? room : tenant.status();
+  if (!let_in.ok()) {
+    call->Finish(let_in);
     return call;
   }
-  call->Admit(*tenant);
-  const TimeNs deadline = DeadlineOf(*context, config_.config()->limits.request_timeout, clock_);
+  const TimeNs deadline = DeadlineOf(*context, config->limits.request_timeout, clock_);
   // The request lives until OnDone, which follows Finish, which follows Prepare.
-  const bool taken = preparers_.Post(
-      [call, request, tenant = *std::move(tenant), deadline] { call->Prepare(*request, tenant, deadline); });
-  if (!taken) call->Finish(ResourceExhausted("too many requests are being prepared"));
+  const auto prepare = [call, request, tenant = *tenant, deadline] { call->Prepare(*request, tenant, deadline); };
+  if (!preparers_.Post(prepare, *tenant, PreparingShare(*config)))
+    call->Finish(ResourceExhausted("too many requests are being prepared"));
   return call;
 }
 
@@ -192,8 +193,8 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::
 
 class GenerateService::UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  UnaryCall(GenerateService& service, const Rpc rpc, const int64_t bytes)
-      : service_(service), rpc_(rpc), bytes_(bytes) {}
+  UnaryCall(GenerateService& service, const Rpc rpc, OpenCall open)
+      : service_(service), rpc_(rpc), open_(std::move(open)) {}
 
   Status Interrupted() const {
     return cancelled_ ? Status(StatusCode::kCancelled, "the caller went away") : OkStatus();
@@ -204,16 +205,16 @@ class GenerateService::UnaryCall final : public grpc::ServerUnaryReactor {
   }
   void OnCancel() override { cancelled_ = true; }
   void OnDone() override {
-    GenerateService& service = service_;
-    const int64_t bytes = bytes_;
+    OpenCalls& calls = service_.open_calls_;
+    const OpenCall open = std::move(open_);
     delete this;
-    service.CallEnds(bytes);
+    calls.Ends(open);
   }
 
  private:
   GenerateService& service_;
   const Rpc rpc_;
-  const int64_t bytes_;  // Of its request.
+  OpenCall open_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -221,10 +222,13 @@ template <typename Work>
 grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const Rpc rpc,
                                                     const std::string_view method,
                                                     const google::protobuf::Message& request, Work work) {
-  const auto bytes = static_cast<int64_t>(request.SpaceUsedLong());
-  const Status room = CallBegins(bytes);
-  auto* call = new UnaryCall(*this, rpc, bytes);  // Deletes itself in OnDone.
   const StatusOr<std::string> tenant = Admit(*context, method);
+  const OpenCall open{.tenant = tenant.ok() ? *tenant : "",
+                      .kind = CallKind::kUnary,
+                      .request_bytes = static_cast<int64_t>(request.SpaceUsedLong())};
+  const std::shared_ptr<const config::Config> config = config_.config();
+  const Status room = open_calls_.Begins(open, *config);
+  auto* call = new UnaryCall(*this, rpc, open);  // Deletes itself in OnDone.
   const auto run = [this, call, work] {
     const Status gone = call->Interrupted();
     const std::shared_ptr<const config::Config> config = config_.config();
@@ -234,7 +238,7 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
     call->End(tenant.status());
   } else if (!room.ok()) {
     call->End(room);
-  } else if (!preparers_.Post(run)) {
+  } else if (!preparers_.Post(run, *tenant, PreparingShare(*config))) {
     call->End(ResourceExhausted("too many requests are being prepared"));
   }
   return call;
@@ -295,8 +299,8 @@ GenerateService::GenerateService(const LiveConfig& config, const Authenticator& 
       metrics_(metrics),
       clock_(clock),
       stalled_readers_(std::chrono::nanoseconds(config.config()->limits.slow_reader_timeout).count()),
-      writers_(1, kWriterTasksMax),
-      preparers_(kPreparerThreads, kPreparingMax) {}
+      writers_(1, WriterTasksMax(config.config()->server)),
+      preparers_(kPreparerThreads, static_cast<size_t>(config.config()->limits.preparing_max)) {}
 
 void GenerateService::Serve(ServedModel& model) { model_ = &model; }
 
@@ -321,41 +325,6 @@ TranslateContext GenerateService::Context(const config::Config& config, std::fun
           .defaults = model.parts.defaults,
           .limits = config.limits,
           .interrupted = std::move(interrupted)};
-}
-
-Status GenerateService::CallBegins(const int64_t bytes) {
-  MutexLock lock(mu_);
-  ++open_;
-  const int64_t others = request_bytes_;
-  request_bytes_ += bytes;
-  // A request alone always has room: server.request_bytes_max bounds it.
-  if (others == 0 || request_bytes_ <= config_.config()->limits.open_request_bytes_max) return OkStatus();
-  return ResourceExhausted(
-      fmt::format("the requests of all open calls hold {} bytes already; try again later", others));
-}
-
-void GenerateService::CallEnds(const int64_t bytes) {
-  // Under the lock, so that a waiter cannot miss it and the last call cannot outlive the service.
-  MutexLock lock(mu_);
-  request_bytes_ -= bytes;
-  --open_;
-  idle_.NotifyAll();
-}
-
-int64_t GenerateService::request_bytes() const {
-  MutexLock lock(mu_);
-  return request_bytes_;
-}
-
-bool GenerateService::WaitIdle(const std::chrono::milliseconds timeout) {
-  const auto until = std::chrono::steady_clock::now() + timeout;
-  MutexLock lock(mu_);
-  while (open_ > 0) {
-    const auto left = until - std::chrono::steady_clock::now();
-    if (left <= left.zero()) return false;
-    idle_.WaitFor(mu_, left);
-  }
-  return true;
 }
 
 }  // namespace invar::server

@@ -9,11 +9,11 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/mutex.h"
 #include "invar/v1/generation.grpc.pb.h"
 #include "server/auth.h"
 #include "server/live_config.h"
 #include "server/metrics.h"
+#include "server/open_calls.h"
 #include "server/served_model.h"
 #include "server/stalled_readers.h"
 #include "server/task_queue.h"
@@ -32,12 +32,10 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // From now on new requests get UNAVAILABLE.
   void BeginDrain();
 
-  // Generate calls that are not over.
-  int64_t calls_open() const { return calls_open_; }
-  // Memory that the requests of all open calls hold: gRPC keeps each until its call is over.
-  int64_t request_bytes() const;
-  // Waits until no call of any kind is open, at most `timeout`. True when none is.
-  bool WaitIdle(std::chrono::milliseconds timeout);
+  OpenCalls& open_calls() { return open_calls_; }
+  const OpenCalls& open_calls() const { return open_calls_; }
+  // Calls that wait for a thread that prepares them.
+  int64_t preparing() const { return static_cast<int64_t>(preparers_.waiting()); }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override;
@@ -60,9 +58,6 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   template <typename Work>
   grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
                                      const google::protobuf::Message& request, Work work);
-  // Every call, with the memory of its request. Counts it either way; RESOURCE_EXHAUSTED: end it unread.
-  Status CallBegins(int64_t bytes);
-  void CallEnds(int64_t bytes);
 
   const LiveConfig& config_;
   const Authenticator& authenticator_;
@@ -70,11 +65,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   const Clock& clock_;
   std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
   std::atomic<bool> draining_ = false;
-  std::atomic<int64_t> calls_open_ = 0;
-  mutable Mutex mu_;
-  CondVar idle_;                      // A call has ended.
-  int64_t open_ GUARDED_BY(mu_) = 0;  // Calls of all kinds.
-  int64_t request_bytes_ GUARDED_BY(mu_) = 0;
+  OpenCalls open_calls_;
   StalledReaders stalled_readers_;
   TaskQueue writers_;    // One thread: writes of all streams.
   TaskQueue preparers_;  // Tokenizing and rendering.

@@ -86,6 +86,18 @@ const Scalar kScalars[] = {
      nullptr,
      "Memory of the requests of all open calls; limits.open_request_bytes_max bounds it.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.request_bytes); }},
+    {"invar_calls_preparing",
+     kGauge,
+     {},
+     nullptr,
+     "Calls that wait to be tokenized or rendered; limits.preparing_max bounds them.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls_preparing); }},
+    {"invar_tenant_share_refusals_total",
+     kCounter,
+     {},
+     nullptr,
+     "Calls refused because their tenant held its limits.tenant_share_percent of open calls or request bytes.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.tenant_share_refusals); }},
 
     // submitted = finished + cancelled + expired + failed + running + waiting, in every scrape.
     {"invar_requests_submitted_total",

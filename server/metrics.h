@@ -50,6 +50,8 @@ struct MetricsSnapshot {
   int64_t connections_open = 0;
   int64_t calls_open = 0;
   int64_t request_bytes = 0;
+  int64_t calls_preparing = 0;
+  int64_t tenant_share_refusals = 0;
 };
 
 class Metrics {

@@ -18,13 +18,27 @@ TaskQueue::~TaskQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool TaskQueue::Post(std::function<void()> task) {
+bool TaskQueue::Post(std::function<void()> task, const std::string& lane, const size_t lane_max) {
   // Notified under the lock: once the task can run, its end may be what lets the owner of this queue go.
-  MutexLock lock(mu_);
-  if (tasks_.size() >= tasks_max_) return false;
-  tasks_.push_back(std::move(task));
+  const MutexLock lock(mu_);
+  if (waiting_ >= tasks_max_) return false;
+  const auto found = lanes_.find(lane);
+  if (found == lanes_.end()) {
+    lanes_[lane].push_back(std::move(task));
+    turns_.push_back(lane);
+  } else if (found->second.size() < lane_max) {
+    found->second.push_back(std::move(task));
+  } else {
+    return false;
+  }
+  ++waiting_;
   ready_.NotifyOne();
   return true;
+}
+
+size_t TaskQueue::waiting() const {
+  const MutexLock lock(mu_);
+  return waiting_;
 }
 
 void TaskQueue::Run() {
@@ -32,10 +46,19 @@ void TaskQueue::Run() {
     std::function<void()> task;
     {
       MutexLock lock(mu_);
-      while (tasks_.empty() && !closed_) ready_.Wait(mu_);
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      while (waiting_ == 0 && !closed_) ready_.Wait(mu_);
+      if (waiting_ == 0) return;
+      const std::string lane = std::move(turns_.front());
+      turns_.pop_front();
+      const auto tasks = lanes_.find(lane);
+      task = std::move(tasks->second.front());
+      tasks->second.pop_front();
+      --waiting_;
+      if (tasks->second.empty()) {
+        lanes_.erase(tasks);
+      } else {
+        turns_.push_back(lane);
+      }
     }
     task();
   }

@@ -1,11 +1,15 @@
-// A few threads that run short jobs in order of arrival. Two uses: preparing requests (tokenizing, templates: too long
-// for a gRPC reaction) and writing to streams (too long for the engine thread).
+// A few threads that run short jobs: those of one lane in order of arrival, lanes in turn. Two uses: preparing requests
+// (tokenizing, templates: too long for a gRPC reaction), a lane each tenant, so that who sends many waits for itself;
+// and writing to streams (too long for the engine thread), in one lane.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -21,16 +25,24 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  // False where the queue is full; the task is then not taken. Threads: any.
-  bool Post(std::function<void()> task);
+  // False where the queue is full, or `lane_max` tasks of `lane` wait already; the task is then not taken. Threads:
+  // any.
+  bool Post(std::function<void()> task) { return Post(std::move(task), {}, tasks_max_); }
+  bool Post(std::function<void()> task, const std::string& lane, size_t lane_max);
+  // Tasks that wait.
+  size_t waiting() const;
 
  private:
   void Run();
 
+  using Tasks = std::deque<std::function<void()>>;
+
   const size_t tasks_max_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar ready_;
-  std::deque<std::function<void()>> tasks_ GUARDED_BY(mu_);
+  std::map<std::string, Tasks> lanes_ GUARDED_BY(mu_);  // None is empty.
+  std::deque<std::string> turns_ GUARDED_BY(mu_);       // The lanes, next one first.
+  size_t waiting_ GUARDED_BY(mu_) = 0;
   bool closed_ GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;  // Last: they use all above.
 };

@@ -90,6 +90,33 @@ TEST(Auth, TokensNameTheirTenant) {
   EXPECT_FALSE(authenticator.AuthenticateHeader("Bearer " + ToHex(Sha256("other"))).ok());
 }
 
+TEST(Tenants, OneThatFillsItsShareLeavesRoomForTheOther) {
+  StepGate gate;
+  config::Config config = TokenConfig();
+  config.engine.running_max = 1;
+  config.engine.queue_max = 3;
+  RunningDaemon daemon(config, FingerprintLoader(&gate));
+  gate.Close();
+  std::vector<std::future<Outcome>> flood;
+  const auto call = [&](const std::string& token) {
+    return std::async(std::launch::async, [&daemon, token] {
+      return Collect(*daemon.NewStub(), TokensRequest({1}, 2), std::chrono::seconds(30), token);
+    });
+  };
+  // Its share is half of 1 + 3.
+  flood.push_back(call(kToken));
+  flood.push_back(call(kToken));
+  daemon.AwaitCallsOpen(2);
+  EXPECT_EQ(Collect(*daemon.NewStub(), TokensRequest({1}, 2), std::chrono::seconds(30), kToken).status.error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
+  std::future<Outcome> other = call("other");
+  daemon.AwaitCallsOpen(3);
+  EXPECT_EQ(MetricSum(daemon.daemon().MetricsText(), "invar_tenant_share_refusals_total"), 1);
+  gate.Open();
+  EXPECT_TRUE(other.get().status.ok());
+  for (std::future<Outcome>& outcome : flood) EXPECT_TRUE(outcome.get().status.ok());
+}
+
 TEST(Auth, TwoAuthorizationHeadersAreRefused) {
   RunningDaemon daemon(TokenConfig());
   const auto stub = daemon.NewStub();

@@ -42,5 +42,26 @@ TEST(TaskQueue, OneThreadKeepsTheOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
 }
 
+TEST(TaskQueue, LanesTakeTurnsAndFillUpAlone) {
+  std::promise<void> release, standing;
+  std::string order;
+  {
+    TaskQueue queue(1, 100);
+    ASSERT_TRUE(queue.Post([&] {
+      standing.set_value();
+      release.get_future().wait();
+    }));
+    standing.get_future().wait();
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(queue.Post([&] { order += 'a'; }, "a", 4));
+    EXPECT_FALSE(queue.Post([&] { order += 'a'; }, "a", 4)) << "the lane is full";
+    EXPECT_TRUE(queue.Post([&] { order += 'b'; }, "b", 4));
+    EXPECT_TRUE(queue.Post([&] { order += 'c'; }, "c", 4));
+    EXPECT_TRUE(queue.Post([&] { order += 'c'; }, "c", 4));
+    EXPECT_EQ(queue.waiting(), 7U);
+    release.set_value();
+  }
+  EXPECT_EQ(order, "abcacaa");
+}
+
 }  // namespace
 }  // namespace invar::server
