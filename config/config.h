@@ -113,7 +113,7 @@ struct Config {
     int64_t logit_bias_max = 1024;
     int64_t allowed_token_ids_max = 65536;
     int64_t logprobs_max = 20;
-    int64_t prompt_logprob_entries_max = 65536;
+    int64_t message_logprobs_max = 65536;
     int64_t chat_messages_max = 1024;
     int64_t template_options_max = 64;
     int64_t checkpoint_hints_max = 64;

@@ -198,9 +198,10 @@ std::vector<Field> MakeFields() {
        "Most allowed_token_ids of one request.", Takes::kOnReload},
       {"limits.logprobs_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.logprobs_max; }, 0, 1000},
        "Most alternatives beside the chosen token, for logprobs and prompt_logprobs."},
-      {"limits.prompt_logprob_entries_max",
-       IntKind{+[](Config& c) -> int64_t& { return c.limits.prompt_logprob_entries_max; }, 0, 1'000'000},
-       "Most prompt_logprobs entries, prompt tokens x (1 + alternatives): keeps the one message below 4 MiB.",
+      {"limits.message_logprobs_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.limits.message_logprobs_max; }, 0, 1'000'000},
+       "Most log-probabilities of one message, tokens x (1 + alternatives), of the prompt and, without stream, of the "
+       "output: keeps it below the 4 MiB that gRPC clients take.",
        Takes::kOnReload},
       {"limits.chat_messages_max",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.chat_messages_max; }, 1, 1'000'000},

@@ -310,14 +310,27 @@ Status FillStopping(const v1::Stopping& proto, const int32_t prompt_tokens, cons
   return OkStatus();
 }
 
-Status FillOutput(const v1::Output& proto, const int64_t prompt_tokens, const TranslateContext& context,
-                  engine::OutputParams& params) {
+// The last message holds the log-probabilities of the prompt and, where nothing is streamed, those of the whole output.
+// Judged by what may come, before anything is computed.
+Status FillOutput(const v1::GenerateRequest& request, const int64_t prompt_tokens, const int64_t output_tokens,
+                  const TranslateContext& context, engine::OutputParams& params) {
+  const v1::Output& proto = request.output();
+  const int64_t max = context.limits.message_logprobs_max;
+  int64_t entries = 0;
   if (proto.has_logprobs()) params.logprobs = std::min(proto.logprobs(), KnownIds(context));
-  if (proto.has_prompt_logprobs()) {
-    const int64_t entries = prompt_tokens * (int64_t{1} + proto.prompt_logprobs());
-    if (Status s = CheckCount("output.prompt_logprobs", entries, context.limits.prompt_logprob_entries_max); !s.ok()) {
-      return s;
+  if (!request.stream() && (proto.has_logprobs() || proto.logprob_bits())) {
+    entries = output_tokens * (int64_t{1} + std::max(0, proto.logprobs()));
+    if (entries > max) {
+      return InvalidArgument(
+          fmt::format("output.logprobs: without stream one message would hold {} entries, up to {} tokens with their "
+                      "alternatives, of at most {}; stream, or lower stopping.max_tokens",
+                      entries, output_tokens, max),
+          "output.logprobs");
     }
+  }
+  if (proto.has_prompt_logprobs()) {
+    entries += prompt_tokens * (int64_t{1} + proto.prompt_logprobs());
+    if (Status s = CheckCount("output.prompt_logprobs", entries, max); !s.ok()) return s;
     params.prompt_logprobs = std::min(proto.prompt_logprobs(), KnownIds(context));
   }
   params.logprob_bits = proto.logprob_bits();
@@ -442,7 +455,9 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
       !s.ok()) {
     return s;
   }
-  if (Status s = FillOutput(proto.output(), prompt_tokens, context, request.output); !s.ok()) return s;
+  const int64_t output_tokens =
+      std::clamp<int64_t>(request.stopping.max_tokens, 0, context.max_request_tokens - prompt_tokens);
+  if (Status s = FillOutput(proto, prompt_tokens, output_tokens, context, request.output); !s.ok()) return s;
   request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
   request.tenant = tenant;
   request.priority = proto.scheduling().priority();

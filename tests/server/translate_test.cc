@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 #include "google/rpc/status.pb.h"
 
 namespace invar::server {
@@ -27,16 +30,19 @@ class Translate : public testing::Test {
     request_.mutable_tokens()->add_ids(5);
   }
 
+  TranslateContext Context() const {
+    return {.model_name = name_,
+            .spec = spec_,
+            .max_request_tokens = 90,
+            .tokenizer = *tokenizer_,
+            .chat_template = nullptr,
+            .defaults = defaults_,
+            .limits = limits_,
+            .interrupted = {}};
+  }
+
   TranslatedRequest Run() {
-    const TranslateContext context{.model_name = name_,
-                                   .spec = spec_,
-                                   .max_request_tokens = 90,
-                                   .tokenizer = *tokenizer_,
-                                   .chat_template = nullptr,
-                                   .defaults = defaults_,
-                                   .limits = limits_,
-                                   .interrupted = {}};
-    StatusOr<TranslatedRequest> result = TranslateGenerate(request_, "tenant", context);
+    StatusOr<TranslatedRequest> result = TranslateGenerate(request_, "tenant", Context());
     Check(result.ok(), "the request is valid", result.status().message());
     return *std::move(result);
   }
@@ -111,6 +117,41 @@ TEST_F(Translate, AllowedIdsAreSortedWithoutRepeats) {
   EXPECT_EQ(Run().request.sampling.allowed_token_ids, (std::vector<TokenId>{TokenId(1), TokenId(3), TokenId(9)}));
 }
 
+TEST_F(Translate, AnAnswerInOneMessageHoldsOnlySoManyLogprobs) {
+  struct Case {
+    const char* name;
+    bool stream;
+    int32_t max_tokens, logprobs;
+    bool bits;
+    std::optional<int32_t> prompt_logprobs;
+    const char* field;  // Null: taken.
+  };
+  limits_.message_logprobs_max = 40;
+  for (const Case& c : std::vector<Case>{
+           {"as many as fit", false, 20, 1, false, {}, nullptr},
+           {"one token more", false, 21, 1, false, {}, "output.logprobs"},
+           {"one alternative more", false, 20, 2, false, {}, "output.logprobs"},
+           {"streamed", true, 21, 1, false, {}, nullptr},
+           {"max_tokens beyond the model counts as what it gives", false, 1000, 0, false, {}, "output.logprobs"},
+           {"bits alone", false, 41, -1, true, {}, "output.logprobs"},
+           {"none asked for", false, 41, -1, false, {}, nullptr},
+           {"together with the prompt's", false, 20, 1, false, 0, "output.prompt_logprobs"},
+           {"streamed beside the prompt's", true, 20, 1, false, 39, nullptr}}) {
+    request_.clear_output();
+    request_.mutable_stopping()->set_max_tokens(c.max_tokens);
+    v1::Output& output = *request_.mutable_output();
+    request_.set_stream(c.stream);
+    if (c.logprobs >= 0) output.set_logprobs(c.logprobs);
+    output.set_logprob_bits(c.bits);
+    if (c.prompt_logprobs) output.set_prompt_logprobs(*c.prompt_logprobs);
+    const StatusOr<TranslatedRequest> result = TranslateGenerate(request_, "tenant", Context());
+    EXPECT_EQ(result.ok(), c.field == nullptr) << c.name;
+    if (c.field != nullptr) {
+      EXPECT_EQ(result.status().field(), c.field) << c.name;
+    }
+  }
+}
+
 TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
   const std::string text = "the model writes the same words again and again";
   const StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, models::ControlTokens::kStayText, false);
@@ -118,20 +159,12 @@ TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
   ASSERT_LT(ids->size(), text.size());
   v1::DetokenizeRequest request;
   for (const TokenId id : *ids) request.add_ids(id.value());
-  const TranslateContext context{.model_name = name_,
-                                 .spec = spec_,
-                                 .max_request_tokens = 90,
-                                 .tokenizer = *tokenizer_,
-                                 .chat_template = nullptr,
-                                 .defaults = defaults_,
-                                 .limits = limits_,
-                                 .interrupted = {}};
   limits_.text_bytes_max = static_cast<int64_t>(text.size());
-  const StatusOr<std::string> whole = TranslateDetokenize(request, context);
+  const StatusOr<std::string> whole = TranslateDetokenize(request, Context());
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(*whole, text);
   limits_.text_bytes_max = static_cast<int64_t>(text.size()) - 1;
-  EXPECT_EQ(TranslateDetokenize(request, context).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(TranslateDetokenize(request, Context()).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(ToGrpcStatus, KeepsCodeMessageAndField) {
