@@ -149,6 +149,8 @@ class Backend {
   // Instruction set in use: a name of config/isa_names.h; empty where it has no meaning.
   virtual std::string_view isa() const = 0;
   virtual WorkerPool& pool() const = 0;
+  // Working memory that this backend holds between operations: it grows to what the largest batch needed. Threads: any.
+  virtual int64_t scratch_bytes() const = 0;
 
   // --- Shapes, at load: what an operation would stop at. Empty: this backend takes it. ---
   virtual std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const = 0;

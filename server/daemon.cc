@@ -247,6 +247,7 @@ std::string Daemon::MetricsText() const {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();
     snapshot.engine = model->engine->Stats();
+    if (model->parts.backend != nullptr) snapshot.kernel_scratch_bytes = model->parts.backend->scratch_bytes();
     snapshot.serving = !draining_;
   }
   return metrics_.Text(snapshot);

@@ -350,6 +350,12 @@ const Scalar kScalars[] = {
      nullptr,
      "Memory that only the cache holds; it is given up where live requests need it.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.cached_bytes); }},
+    {"invar_kernel_scratch_bytes",
+     kGauge,
+     {},
+     nullptr,
+     "Working memory that the backend holds between operations; grows to what the largest batch needed.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.kernel_scratch_bytes); }},
 };
 
 struct HistogramRow {

@@ -52,6 +52,7 @@ struct MetricsSnapshot {
   int64_t request_bytes = 0;
   int64_t calls_preparing = 0;
   int64_t tenant_share_refusals = 0;
+  int64_t kernel_scratch_bytes = 0;
 };
 
 class Metrics {

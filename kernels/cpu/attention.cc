@@ -22,7 +22,7 @@ struct Tile {
   int64_t tokens;
   int64_t first_superblock;
   int64_t superblocks;
-  int64_t partial;  // Index of the first of its rows' partials, or -1: not split.
+  int64_t partials;  // Floats before the first of its superblocks' partials, or -1: not split.
 };
 
 struct Task {
@@ -30,11 +30,16 @@ struct Task {
   int64_t superblock;  // Or -1: all.
 };
 
-// Floats of one partial of `rows` rows.
-int64_t PartialFloats(const int64_t rows, const int64_t head_dim) { return rows * (2 + ValueStride(head_dim)) + 32; }
+// Whole vectors.
+int64_t Aligned(const int64_t rows) { return (rows + 15) / 16 * 16; }
+
+// Floats of one partial of `rows` rows: a long context has hundreds of them, so none is larger than its tile.
+int64_t PartialFloats(const int64_t rows, const int64_t head_dim) {
+  return 2 * Aligned(rows) + rows * ValueStride(head_dim);
+}
 
 AttentionPartial PartialAt(float* memory, const int64_t rows, const int64_t head_dim) {
-  const int64_t aligned = (rows + 15) / 16 * 16;
+  const int64_t aligned = Aligned(rows);
   return {.largest = memory,
           .total = memory + aligned,
           .values = memory + 2 * aligned,
@@ -58,7 +63,7 @@ std::vector<Tile> CutTiles(const AttentionArgs& args) {
       for (int64_t head = 0; head < args.shape.kv_heads; ++head) {
         const bool split = count == 1 && superblocks > 1;
         tiles.push_back({&span, head, first, tokens, first_superblock, superblocks, split ? partials : -1});
-        if (split) partials += superblocks;
+        if (split) partials += superblocks * PartialFloats(tokens * group, args.shape.head_dim);
       }
     }
   }
@@ -73,22 +78,22 @@ class Attention {
         bf16_(kv == DType::kBf16),
         group_(args.shape.heads / args.shape.kv_heads),
         max_rows_(std::max<int64_t>(1, kTileRows / group_) * group_),
-        partial_floats_(PartialFloats(max_rows_ + 16, args.shape.head_dim)),
         head_bytes_(KvHeadBytes(args.shape.head_dim, kv)) {}
 
-  int64_t partial_floats() const { return partial_floats_; }
+  // Floats of the partials of a split tile.
+  int64_t SplitFloats(const Tile& tile) const { return tile.superblocks * PartialFloatsOf(tile); }
 
   void Run(const Task& task, float* shared) const {
     static thread_local Scratch local;
     const int64_t dim = args_.shape.head_dim;
-    const int64_t floats = max_rows_ * (dim + 64 + 64 + 1) + 64 + 2 * partial_floats_;
+    const int64_t floats = max_rows_ * (dim + 64 + 64) + Aligned(max_rows_) + 2 * PartialFloats(max_rows_, dim);
     float* memory = local.Floats(floats);
     const Tile& tile = *task.tile;
     float* q = memory;
     float* scores = q + max_rows_ * dim;
     float* weights = scores + max_rows_ * 64;
     float* correction = weights + max_rows_ * 64;
-    float* own = correction + (max_rows_ + 15) / 16 * 16;
+    float* own = correction + Aligned(max_rows_);
     CopyQueries(tile, q);
     AttentionTile t{.bf16 = bf16_,
                     .q = q,
@@ -106,12 +111,12 @@ class Attention {
                     .weights = weights,
                     .correction = correction};
     if (task.superblock >= 0) {
-      float* at = shared + (tile.partial + task.superblock - tile.first_superblock) * partial_floats_;
-      table_.attention_superblock(t, task.superblock, PartialAt(at, max_rows_, dim));
+      table_.attention_superblock(t, task.superblock,
+                                  SplitPartial(tile, task.superblock - tile.first_superblock, shared));
       return;
     }
     const AttentionPartial whole = PartialAt(own, max_rows_, dim);
-    const AttentionPartial part = PartialAt(own + partial_floats_, max_rows_, dim);
+    const AttentionPartial part = PartialAt(own + PartialFloats(max_rows_, dim), max_rows_, dim);
     for (int64_t s = 0; s < tile.superblocks; ++s) {
       table_.attention_superblock(t, tile.first_superblock + s, s == 0 ? whole : part);
       if (s > 0) table_.attention_merge(whole, part, tile.tokens * group_);
@@ -120,16 +125,20 @@ class Attention {
   }
 
   void MergeSplit(const Tile& tile, float* shared) const {
-    const AttentionPartial whole = PartialAt(shared + tile.partial * partial_floats_, max_rows_, args_.shape.head_dim);
+    const AttentionPartial whole = SplitPartial(tile, 0, shared);
     for (int64_t s = 1; s < tile.superblocks; ++s) {
-      const AttentionPartial part =
-          PartialAt(shared + (tile.partial + s) * partial_floats_, max_rows_, args_.shape.head_dim);
-      table_.attention_merge(whole, part, tile.tokens * group_);
+      table_.attention_merge(whole, SplitPartial(tile, s, shared), tile.tokens * group_);
     }
     Finish(tile, whole);
   }
 
  private:
+  int64_t PartialFloatsOf(const Tile& tile) const { return PartialFloats(tile.tokens * group_, args_.shape.head_dim); }
+  AttentionPartial SplitPartial(const Tile& tile, const int64_t index, float* shared) const {
+    return PartialAt(shared + tile.partials + index * PartialFloatsOf(tile), tile.tokens * group_,
+                     args_.shape.head_dim);
+  }
+
   // Rows of the tile in product form, one after another.
   void CopyQueries(const Tile& tile, float* q) const {
     const int64_t dim = args_.shape.head_dim;
@@ -159,7 +168,6 @@ class Attention {
   const bool bf16_;
   const int64_t group_;
   const int64_t max_rows_;
-  const int64_t partial_floats_;
   const int64_t head_bytes_;
 };
 
@@ -175,17 +183,17 @@ void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArg
   const Attention attention(table, args, kv);
   std::vector<Task> tasks;
   std::vector<const Tile*> split;
-  int64_t count = 0;
+  int64_t floats = 0;
   for (const Tile& tile : tiles) {
-    if (tile.partial < 0) {
+    if (tile.partials < 0) {
       tasks.push_back({&tile, -1});
       continue;
     }
     for (int64_t s = 0; s < tile.superblocks; ++s) tasks.push_back({&tile, tile.first_superblock + s});
     split.push_back(&tile);
-    count = std::max(count, tile.partial + tile.superblocks);
+    floats = std::max(floats, tile.partials + attention.SplitFloats(tile));
   }
-  float* shared = partials.Floats(count * attention.partial_floats() + 16);
+  float* shared = partials.Floats(floats);
   pool.ParallelFor(static_cast<int64_t>(tasks.size()), [&](const int64_t i) { attention.Run(tasks[i], shared); });
   pool.ParallelFor(static_cast<int64_t>(split.size()),
                    [&](const int64_t i) { attention.MergeSplit(*split[i], shared); });

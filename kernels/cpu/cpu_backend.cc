@@ -26,6 +26,9 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return table_.name; }
+  int64_t scratch_bytes() const override {
+    return product_rows_.bytes() + partials_.bytes() + delta_rows_.bytes() + experts_.bytes();
+  }
   WorkerPool& pool() const override { return pool_; }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {

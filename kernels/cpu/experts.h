@@ -13,6 +13,8 @@ struct ExpertScratch {
   Scratch hidden;
   Scratch inner;
   Scratch output;
+
+  int64_t bytes() const { return rows.bytes() + hidden.bytes() + inner.bytes() + output.bytes(); }
 };
 
 void RunExperts(const KernelTable& table, WorkerPool& pool, const ExpertsArgs& args, DType activations,

@@ -18,6 +18,7 @@ class ReferenceBackend final : public Backend {
   std::string_view name() const override { return "reference"; }
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return {}; }
+  int64_t scratch_bytes() const override { return 0; }  // Each operation brings its own.
   WorkerPool& pool() const override { return pool_; }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape&) const override { return std::nullopt; }

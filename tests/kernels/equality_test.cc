@@ -130,6 +130,16 @@ TEST_P(Equality, AttentionTokenByTokenEqualsTilesAcrossASuperblock) {
   }
 }
 
+// A tile of 60 rows is what prefill wants; one query row a head must not pay for it, eight superblocks over.
+TEST_P(Equality, DecodeAttentionHoldsPartialsOfItsOwnRowsOnly) {
+  const Rig rig(GetParam());
+  AttentionSequence sequence(rig, AttentionShape{4, 2, 32, 0, 0.2F}, 8 * 1024, false);
+  sequence.done_ = 8 * 1024 - 1;  // What the pages hold is of no interest here.
+  sequence.Append(1);
+  constexpr int64_t kPartialFloats = 2 * 16 + 2 * 32;  // Two vectors of row sums, two rows of values.
+  EXPECT_LE(rig->scratch_bytes(), 2 * 8 * kPartialFloats * 4 * 3 / 2 + 64);
+}
+
 TEST_P(Equality, AttentionNeverReadsPastItsOwnPosition) {
   const Rig rig(GetParam());
   const AttentionShape shape{4, 2, 32, 0, 0.2F};
