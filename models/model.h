@@ -101,6 +101,9 @@ struct ModelOptions {
   bool pack_to_file = true;  // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
   // Called while weights are packed, from the loading thread, with bytes done and to do. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;
+  // Called on a thread of the model's own where its packed file, which is checked to its end while it already serves,
+  // turns out to be damaged: DATA_LOSS, logged before. May be empty.
+  std::function<void(const Status&)> damaged;
 };
 
 // Loads by config.json's model_type (registry.cc). Errors: within a second, naming file, key, wanted and found:

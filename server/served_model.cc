@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +89,12 @@ std::string NameOf(const config::Config::Model& model) {
 
 }  // namespace
 
+void EndOnDamage(const Status& status) {
+  Logger("server")->critical("ending at once: {}", status.message());
+  std::fflush(nullptr);
+  _exit(1);
+}
+
 StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   ModelParts parts;
   parts.name = NameOf(config.model);
@@ -116,7 +124,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
                          .max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
                          .max_logits_rows = LogitsRows(options),
                          .pack_to_file = options.pack_to_file,
-                         .progress = LogPacking()},
+                         .progress = LogPacking(),
+                         .damaged = EndOnDamage},
                         *parts.backend);
   if (!model.ok()) return model.status();
   parts.model = *std::move(model);

@@ -28,6 +28,10 @@ struct ModelParts {
   std::unique_ptr<models::Model> model;
 };
 
+// What LoadModelFolder does where the packed weights that it serves turn out to be damaged: ends the process, exit code
+// 1. No further answer may come from them, and the next start packs anew.
+[[noreturn]] void EndOnDamage(const Status& status);
+
 // Loads the model the configuration names. Errors: those of the loaders, naming file, key, wanted and found.
 // Time: up to minutes for a large model that is not packed yet. Threads: any; one at a time.
 StatusOr<ModelParts> LoadModelFolder(const config::Config& config);

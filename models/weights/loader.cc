@@ -184,6 +184,23 @@ class Packer {
   std::vector<std::byte> staging_;
 };
 
+// The file goes away first: whatever becomes of this process, the next one packs anew.
+void EndCheck(const std::string& path, const std::optional<int64_t> damaged_block,
+              const std::function<void(const Status&)>& damaged) {
+  if (!damaged_block.has_value()) {
+    Logger("models")->info("every block of {} matches its checksum", path);
+    return;
+  }
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+  const Status status = DataLoss(
+      fmt::format("{}: block {} does not match its checksum: answers since the start may be wrong; the file is removed "
+                  "and will be packed again",
+                  path, *damaged_block));
+  Logger("models")->error("{}", status.message());
+  if (damaged) damaged(status);
+}
+
 }  // namespace
 
 // One load, from looking for the packed file to the views.
@@ -243,6 +260,11 @@ class WeightLoader {
     weights_.map_ = std::move(packed->map);
     weights_.fingerprint_ = std::move(packed->fingerprint);
     MakeViews(packed->payload);
+    if (!packed->checked_whole) {
+      weights_.check_ = std::make_shared<PackedCheck>(
+          packed->payload, std::move(packed->checksums),
+          [path, damaged = options_.damaged](const std::optional<int64_t> block) { EndCheck(path, block, damaged); });
+    }
     return true;
   }
 

@@ -15,6 +15,8 @@
 
 namespace invar::models {
 
+class PackedCheck;
+
 // One packed matrix. Where an f32 or f16 matrix is packed as bf16, what rounding takes away is kept as a second bf16
 // matrix: w = main + residual to 16 bits, and exactly for f16. Rounding all weights of such a checkpoint would move
 // logits by more than rounding activations does; the price is twice the bytes and products of a bf16 checkpoint.
@@ -47,6 +49,7 @@ class LoadedWeights {
 
   std::shared_ptr<AnonymousMemory> memory_;  // Either this or map_ holds the bytes.
   FileMap map_;
+  std::shared_ptr<PackedCheck> check_;  // Of map_, while it is in use. Shared as memory_ is.
   std::vector<Weight> matrices_;
   std::vector<std::span<const float>> vectors_;
   std::string fingerprint_;

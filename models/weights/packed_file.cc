@@ -2,11 +2,14 @@
 #include "models/weights/packed_file.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/fingerprint.h"
 #include "models/text/strict_json.h"
@@ -107,17 +110,26 @@ std::string CompareKey(const nlohmann::json& header, const PackedKey& key) {
   return sources == key.sources ? "" : "the weight files changed since";
 }
 
-std::string CheckBlocks(const nlohmann::json& header, const std::span<const std::byte> payload) {
-  const std::string sums = header["block_checksums"].get<std::string>();
-  const int64_t blocks = BlocksOf(static_cast<int64_t>(payload.size()));
-  if (static_cast<int64_t>(sums.size()) != blocks * 16) return "its checksums are incomplete";
+// The checksums of the header; fewer than blocks where it is no list of 16 hex digits each.
+std::vector<uint64_t> ChecksumsOf(const nlohmann::json& header) {
+  const std::string text = header["block_checksums"].get<std::string>();
+  std::vector<uint64_t> checksums(text.size() / 16);
+  for (size_t i = 0; i < checksums.size(); ++i) {
+    const char* begin = text.data() + i * 16;
+    if (std::from_chars(begin, begin + 16, checksums[i], 16).ptr != begin + 16) return {};
+  }
+  return checksums;
+}
+
+std::string CheckBlocks(PackedFile& packed) {
+  const int64_t blocks = BlocksOf(static_cast<int64_t>(packed.payload.size()));
+  if (static_cast<int64_t>(packed.checksums.size()) != blocks) return "its checksums are incomplete";
   const int64_t checked = std::min(blocks, kBlocksChecked);
+  packed.checked_whole = checked == blocks;
   for (int64_t i = 0; i < checked; ++i) {
     const int64_t block = checked == 1 ? 0 : i * (blocks - 1) / (checked - 1);
-    if (sums.compare(static_cast<size_t>(block) * 16, 16, fmt::format("{:016x}", Checksum(Block(payload, block)))) !=
-        0) {
+    if (Checksum(Block(packed.payload, block)) != packed.checksums[static_cast<size_t>(block)])
       return fmt::format("block {} does not match its checksum", block);
-    }
   }
   return {};
 }
@@ -138,11 +150,25 @@ std::optional<PackedFile> OpenPackedFile(const std::string& path, const PackedKe
   if (why.empty() && static_cast<int64_t>(file.size()) != payload_begin + key.payload_bytes) why = "it is truncated";
   if (!why.empty()) return std::nullopt;
   packed.payload = file.subspan(static_cast<size_t>(payload_begin));
-  why = CheckBlocks(header, packed.payload);
+  packed.checksums = ChecksumsOf(header);
+  why = CheckBlocks(packed);
   if (!why.empty()) return std::nullopt;
   packed.fingerprint = header["fingerprint"].get<std::string>();
   return packed;
 }
+
+PackedCheck::PackedCheck(const std::span<const std::byte> payload, std::vector<uint64_t> checksums,
+                         std::function<void(std::optional<int64_t>)> end)
+    : thread_([payload, checksums = std::move(checksums), end = std::move(end)](const std::stop_token& stop) {
+        const sched_param idle{};
+        sched_setscheduler(0, SCHED_IDLE, &idle);  // Of this thread. Where that is refused it only takes its turn.
+        for (size_t i = 0; i < checksums.size(); ++i) {
+          if (stop.stop_requested()) return;
+          const auto block = static_cast<int64_t>(i);
+          if (Checksum(Block(payload, block)) != checksums[i]) return end(block);
+        }
+        end(std::nullopt);
+      }) {}
 
 Status WritePackedFile(const std::string& path, const PackedKey& key, const std::string& fingerprint,
                        const std::function<Status(std::span<std::byte>)>& fill) {

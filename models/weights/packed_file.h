@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -36,12 +37,29 @@ struct PackedFile {
   FileMap map;
   std::span<const std::byte> payload{};
   std::string fingerprint{};
+  std::vector<uint64_t> checksums{};  // One a block of the payload.
+  bool checked_whole = false;         // Every block was, not only some.
 };
 
 // Nothing where there is no usable file; `why` then says what was wrong with the one that is there, if any.
 // Blocks of the payload are checked against their checksums: all of them up to 64 MiB, 64 evenly spread ones above,
-// since reading every byte of a large model would cost the warm start it is there for.
+// since reading every byte of a large model would cost the warm start it is there for. The rest is for PackedCheck.
 std::optional<PackedFile> OpenPackedFile(const std::string& path, const PackedKey& key, std::string& why);
+
+// Compares every block of a payload with its checksum while it is already in use, on a thread of its own that runs only
+// where the machine has nothing else to do.
+class PackedCheck {
+ public:
+  // `end` is called once on that thread, unless this dies before: with the first block that does not match, or with
+  // nothing where all do. Requires: `payload` outlives this; `checksums` has one a block.
+  PackedCheck(std::span<const std::byte> payload, std::vector<uint64_t> checksums,
+              std::function<void(std::optional<int64_t> damaged_block)> end);
+  PackedCheck(const PackedCheck&) = delete;
+  PackedCheck& operator=(const PackedCheck&) = delete;
+
+ private:
+  std::jthread thread_;  // Stops and joins in its destructor.
+};
 
 // Effects: writes `path` atomically; `fill` gives the payload, in zeroed memory. Errors: UNAVAILABLE (read-only folder,
 // full disk), or what `fill` returned.

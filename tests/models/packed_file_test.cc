@@ -1,5 +1,7 @@
 // The packed file is a cache: used when it is right, packed again when it is stale, cut or damaged, and done without
 // where the folder is read-only. Whatever happens, logits stay the same bits.
+#include "models/weights/packed_file.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 
 #include "models/random_model.h"
 #include "tests/support/tiny_model.h"
@@ -140,6 +144,61 @@ TEST_F(PackedWeights, GoToMemoryWhereNoFileCanBeWritten) {
     EXPECT_EQ(entry.path().string().find(".packed."), std::string::npos)
         << "a temporary file was left: " << entry.path();
   }
+}
+
+// A file so large that its blocks are sampled at start: 66 blocks, of which 64 are read.
+class LargePackedFile : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBlock = 1 << 20;
+  static constexpr int64_t kUnread = 32;  // i * 65 / 63 passes it by.
+
+  void SetUp() override {
+    const Status written = WritePackedFile(path_, key_, "f", [](const std::span<std::byte> payload) {
+      for (size_t i = 0; i < payload.size(); i += 4096) payload[i] = static_cast<std::byte>(i >> 12);
+      return OkStatus();
+    });
+    ASSERT_TRUE(written.ok()) << written.message();
+  }
+  PackedFile Open() {
+    std::string why;
+    std::optional<PackedFile> packed = OpenPackedFile(path_, key_, why);
+    EXPECT_TRUE(packed.has_value()) << why;
+    return *std::move(packed);
+  }
+  static std::optional<int64_t> CheckToTheEnd(const PackedFile& packed) {
+    std::promise<std::optional<int64_t>> end;
+    const PackedCheck check(packed.payload, packed.checksums,
+                            [&end](const std::optional<int64_t> block) { end.set_value(block); });
+    return end.get_future().get();
+  }
+
+  const testing::TemporaryFolder folder_;
+  const std::string path_ = folder_.path() + "/m.packed";
+  const PackedKey key_{.layout = "l", .sources = {}, .payload_bytes = 66 * kBlock - 7};
+};
+
+TEST_F(LargePackedFile, IsCheckedToItsEndWhileItIsInUse) {
+  const PackedFile packed = Open();
+  EXPECT_FALSE(packed.checked_whole);
+  EXPECT_EQ(CheckToTheEnd(packed), std::nullopt);
+}
+
+TEST_F(LargePackedFile, DamageWhereTheStartDidNotLookIsFound) {
+  {
+    const int64_t begin = static_cast<int64_t>(fs::file_size(path_)) - key_.payload_bytes;
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(begin + kUnread * kBlock + 5);
+    file.put('\x01');
+  }
+  const PackedFile packed = Open();
+  EXPECT_EQ(CheckToTheEnd(packed), kUnread);
+}
+
+TEST_F(LargePackedFile, ACheckThatIsNotWantedAnyMoreStops) {
+  const PackedFile packed = Open();
+  int ends = 0;
+  for (int i = 0; i < 20; ++i) const PackedCheck check(packed.payload, packed.checksums, [&ends](auto) { ++ends; });
+  EXPECT_LT(ends, 20);
 }
 
 TEST(RandomModel, LoadsAndRunsForEveryFamily) {
