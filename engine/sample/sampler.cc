@@ -14,12 +14,14 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-void KeepOnlyAllowed(const std::vector<TokenId>& allowed, const std::span<float> logits) {
+// The kept logits wait behind the row, in memory that is there from the last token.
+void KeepOnlyAllowed(const std::vector<TokenId>& allowed, std::vector<float>& logits) {
   if (allowed.empty()) return;
-  std::vector<std::pair<int32_t, float>> kept;
-  for (const TokenId token : allowed) kept.emplace_back(token.value(), logits[token.value()]);
-  std::fill(logits.begin(), logits.end(), kMasked);
-  for (const auto& [token, logit] : kept) logits[token] = logit;
+  const size_t ids = logits.size();
+  for (const TokenId token : allowed) logits.push_back(logits[static_cast<size_t>(token.value())]);
+  std::fill_n(logits.begin(), ids, kMasked);
+  for (size_t i = 0; i < allowed.size(); ++i) logits[static_cast<size_t>(allowed[i].value())] = logits[ids + i];
+  logits.resize(ids);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "engine/sample/logprobs.h"
@@ -122,6 +123,27 @@ TEST(Penalties, PresenceAndFrequencySeeTheOutputOnly) {
   ApplyPenalties({.presence_penalty = 1.0F, .frequency_penalty = 0.5F, .logit_bias = {}, .allowed_token_ids = {}},
                  counts, logits);
   EXPECT_EQ(logits, (std::vector<float>{4.0F, 1.5F, 4.0F}));
+}
+
+TEST(TokenCounts, AreThoseOfAMapWhateverTheOrder) {
+  TokenCounts counts;
+  std::map<int32_t, std::pair<bool, int32_t>> expected;
+  uint32_t random = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    random = random * 1664525U + 1013904223U;
+    const auto token = static_cast<int32_t>(random >> 18);
+    if (i < 5'000) {
+      counts.AddPrompt(TokenId(token));
+      expected[token].first = true;
+    } else {
+      counts.AddOutput(TokenId(token));
+      ++expected[token].second;
+    }
+  }
+  std::map<int32_t, std::pair<bool, int32_t>> found;
+  for (const TokenCounts::Count& count : counts.counts()) found[count.token] = {count.in_prompt, count.in_output};
+  EXPECT_EQ(found.size(), counts.counts().size()) << "each token stands once";
+  EXPECT_EQ(found, expected);
 }
 
 TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
