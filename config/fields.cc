@@ -181,7 +181,7 @@ std::vector<Field> MakeFields() {
        "Where auth.tokens name several tenants: most that one may take of limits.open_request_bytes_max, of "
        "limits.preparing_max, and in Generate calls of engine.running_max and queue_max together.",
        Takes::kOnReload},
-      {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, kGiB},
+      {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, 16 * kMiB},
        "Largest text, chat or other string input of one request, all strings together.", Takes::kOnReload},
       {"limits.stop_strings_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.stop_strings_max; }, 0, 1024},
        "Most stop strings of one request."},

@@ -14,12 +14,12 @@ inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
 struct RequestLimits {
   int32_t usable_ids = 0;           // Token ids are in [0, usable_ids).
   int32_t max_sequence_tokens = 0;  // The model's.
-  int32_t page_tokens = 64;
+  int32_t page_tokens = 0;
   int32_t pages = 0;      // Of the whole pool.
   bool has_text = false;  // A tokenizer is there.
-  int64_t stop_strings_max = 64;
-  int64_t stop_string_bytes_max = 1024;
-  int64_t logprobs_max = 128;  // Alternatives a token: bounds a reply at so many x 8 bytes a token.
+  int64_t stop_strings_max = 0;
+  int64_t stop_string_bytes_max = 0;
+  int64_t logprobs_max = 0;  // Alternatives a token: bounds a reply at so many x 8 bytes a token.
 };
 
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.

@@ -4,6 +4,7 @@
 // chat_template.jinja); ids equal those of the `tokenizers` library.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,10 @@
 #include "base/status.h"
 
 namespace invar::models {
+
+// Longest text that is tokenized, and longest string and prompt of a chat template: millions of tokens, far above any
+// context length. The configuration's limits.text_bytes_max ends here too.
+inline constexpr size_t kTextBytesMax = size_t{16} << 20;
 
 // What control tokens written in the input text become.
 enum class ControlTokens {

@@ -53,8 +53,10 @@ std::function<void(int64_t, int64_t)> LogPacking() {
 
 // Requests inherit these numbers: what would be refused in each of them is refused once, here, where it can be mended.
 Status CheckDefaults(const std::string& folder, const models::GenerationDefaults& defaults, const int32_t usable_ids) {
-  const engine::RequestLimits limits{
-      .usable_ids = usable_ids, .max_sequence_tokens = INT32_MAX, .pages = INT32_MAX, .has_text = true};
+  const engine::RequestLimits limits{.usable_ids = usable_ids,
+                                     .max_sequence_tokens = INT32_MAX,
+                                     .page_tokens = kernels::kPageTokens,
+                                     .pages = INT32_MAX};
   engine::Request request;
   request.prompt = {TokenId(0)};
   request.sampling.temperature = defaults.temperature;

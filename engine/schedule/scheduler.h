@@ -21,12 +21,13 @@
 
 namespace invar::engine {
 
+// All are at least 1; what they are is the caller's to say.
 struct SchedulerLimits {
-  int32_t max_batch_tokens = 512;
-  int32_t max_logits_rows = 64;
-  int32_t prefill_chunk_tokens = 512;
-  int32_t max_running = 64;
-  int32_t page_tokens = 64;
+  int32_t max_batch_tokens = 0;
+  int32_t max_logits_rows = 0;
+  int32_t prefill_chunk_tokens = 0;
+  int32_t max_running = 0;
+  int32_t page_tokens = 0;
 };
 
 struct SequenceView {

@@ -19,8 +19,6 @@ namespace {
 
 // Published files reach 30 MB.
 constexpr int64_t kMaxFileBytes = 256 << 20;
-// Far above any context length: 16 MiB of text are millions of tokens.
-constexpr size_t kMaxTextBytes = 16 << 20;
 
 class JsonTokenizer final : public Tokenizer {
  public:
@@ -178,9 +176,9 @@ Status JsonTokenizer::EncodeOrdinary(MaskedText text, std::vector<TokenId>& ids)
 }
 
 Status JsonTokenizer::EncodeMasked(const MaskedText& text, std::vector<TokenId>& ids) const {
-  if (text.text.size() > kMaxTextBytes) {
+  if (text.text.size() > kTextBytesMax) {
     return ResourceExhausted("text of " + std::to_string(text.text.size()) + " bytes, at most " +
-                                 std::to_string(kMaxTextBytes) + " are tokenized",
+                                 std::to_string(kTextBytesMax) + " are tokenized",
                              "text");
   }
   for (const TextPart& part : raw_tokens_.Split(text)) {

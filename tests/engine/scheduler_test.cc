@@ -54,7 +54,11 @@ std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.nam
 
 SchedulerLimits Limits(const int32_t tokens, const int32_t rows = 64, const int32_t chunk = 512,
                        const int32_t running = 64) {
-  return {.max_batch_tokens = tokens, .max_logits_rows = rows, .prefill_chunk_tokens = chunk, .max_running = running};
+  return {.max_batch_tokens = tokens,
+          .max_logits_rows = rows,
+          .prefill_chunk_tokens = chunk,
+          .max_running = running,
+          .page_tokens = 64};
 }
 Snapshot Queues(std::vector<SequenceView> running, std::vector<SequenceView> waiting, const int32_t free_pages,
                 const int32_t free_slots = 64, std::vector<int64_t> served = {0, 0, 0}) {

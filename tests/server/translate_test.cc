@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "config/fields.h"
 #include "google/rpc/status.pb.h"
 
 namespace invar::server {
@@ -165,6 +166,12 @@ TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
   EXPECT_EQ(*whole, text);
   limits_.text_bytes_max = static_cast<int64_t>(text.size()) - 1;
   EXPECT_EQ(TranslateDetokenize(request, Context()).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Limits, NoConfiguredTextExceedsWhatIsTokenized) {
+  const config::Field* field = config::FindField("limits.text_bytes_max");
+  ASSERT_NE(field, nullptr);
+  EXPECT_EQ(std::get<config::BytesKind>(field->kind).max, static_cast<int64_t>(models::kTextBytesMax));
 }
 
 TEST(ToGrpcStatus, KeepsCodeMessageAndField) {

@@ -242,8 +242,8 @@ Value Interpreter::Repeat(const Value& sequence, const int64_t count) {
     Charge(work_left_ + 1);
     return {};
   }
-  if (sequence.is_string() && times * sequence.bytes().size() > kMaxTextBytes) {
-    Fail("a string exceeds " + std::to_string(kMaxTextBytes) + " bytes");
+  if (sequence.is_string() && times * sequence.bytes().size() > kTextBytesMax) {
+    Fail("a string exceeds " + std::to_string(kTextBytesMax) + " bytes");
     return {};
   }
   if (const OriginText* text = sequence.text()) {

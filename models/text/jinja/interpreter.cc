@@ -53,7 +53,7 @@ bool Interpreter::Charge(const int64_t work) {
 }
 
 Value Interpreter::MakeText(OriginText text) {
-  if (text.size() > kMaxTextBytes) Fail("a string exceeds " + std::to_string(kMaxTextBytes) + " bytes");
+  if (text.size() > kTextBytesMax) Fail("a string exceeds " + std::to_string(kTextBytesMax) + " bytes");
   if (failed() || !ChargeBytes(text.size())) return {};
   return Value::Of(std::move(text));
 }
@@ -94,7 +94,7 @@ Interpreter::Flow Interpreter::RunBody(const Body& body, Scope& scope, OriginTex
   for (const auto& stmt : body) {
     if (failed() || flow != Flow::kNext) break;
     flow = RunStatement(*stmt, scope, out);
-    if (out.size() > kMaxTextBytes) Fail("the rendered prompt exceeds " + std::to_string(kMaxTextBytes) + " bytes");
+    if (out.size() > kTextBytesMax) Fail("the rendered prompt exceeds " + std::to_string(kTextBytesMax) + " bytes");
   }
   --depth_;
   return flow;

@@ -19,8 +19,6 @@
 
 namespace invar::models::jinja {
 
-// Longest string and longest prompt: what the tokenizer takes.
-inline constexpr size_t kMaxTextBytes = 16 << 20;
 // Nested statements, expressions and macro calls together; each costs below 2 KiB of stack.
 inline constexpr int kMaxDepth = 500;
 // Units of Interpreter::Charge.
