@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/split_mix64.h"
 #include "kernels/numerics.h"
 #include "models/forward_check.h"
 #include "models/model.h"
@@ -19,31 +20,24 @@ namespace {
 
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ULL;  // 2^64 / golden ratio: neighbouring inputs land far apart.
 
-// SplitMix64's finalizer (Steele, Lea, Flood 2014): every input bit reaches every output bit.
-constexpr uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 uint64_t NextEntry(const int32_t layer, const int64_t position, const TokenId token, const uint64_t previous) {
-  return Mix(previous + kGolden * static_cast<uint64_t>(layer + 1) +
-             Mix(static_cast<uint64_t>(position) << 32 | static_cast<uint32_t>(token.value())));
+  return MixBits(previous + kGolden * static_cast<uint64_t>(layer + 1) +
+                 MixBits(static_cast<uint64_t>(position) << 32 | static_cast<uint32_t>(token.value())));
 }
 
 uint64_t NextState(const int32_t layer, const TokenId token, const uint64_t state) {
-  return Mix(state + kGolden * static_cast<uint64_t>(layer + 1001) + static_cast<uint32_t>(token.value()) + 1);
+  return MixBits(state + kGolden * static_cast<uint64_t>(layer + 1001) + static_cast<uint32_t>(token.value()) + 1);
 }
 
 // What reading `entry` at `position` adds to the row: position again, so that pages in the wrong order show.
 uint64_t ReadEntry(const uint64_t entry, const int64_t position) {
-  return Mix(entry ^ (kGolden * static_cast<uint64_t>(position + 1)));
+  return MixBits(entry ^ (kGolden * static_cast<uint64_t>(position + 1)));
 }
 
 // Spreads one hash over a row: 24-bit steps in [-6, 6), so that temperatures and cut-offs have something to do.
 void FillRow(const uint64_t hash, std::span<float> row) {
   for (size_t id = 0; id < row.size(); ++id) {
-    const uint64_t bits = Mix(hash + kGolden * (id + 1)) >> 40;
+    const uint64_t bits = MixBits(hash + kGolden * (id + 1)) >> 40;
     row[id] = static_cast<float>(static_cast<int32_t>(bits)) * (12.0F / 16777216.0F) - 6.0F;
   }
 }
@@ -149,8 +143,8 @@ class FingerprintModel final : public Model {
 
   uint64_t RowHash() const {
     uint64_t hash = 0;
-    for (const uint64_t read : history_) hash = Mix(hash + read);
-    for (const uint64_t state : states_) hash = Mix(hash + state);
+    for (const uint64_t read : history_) hash = MixBits(hash + read);
+    for (const uint64_t state : states_) hash = MixBits(hash + state);
     return hash;
   }
 
@@ -176,12 +170,12 @@ std::vector<float> FingerprintLogits(const FingerprintOptions& options, const st
       entry = NextEntry(layer, static_cast<int64_t>(p), tokens[p], entry);
       read += ReadEntry(entry, static_cast<int64_t>(p));
     }
-    hash = Mix(hash + read);
+    hash = MixBits(hash + read);
   }
   for (int32_t layer = 0; layer < options.recurrent_layers; ++layer) {
     uint64_t state = 0;
     for (const TokenId token : tokens) state = NextState(layer, token, state);
-    hash = Mix(hash + state);
+    hash = MixBits(hash + state);
   }
   std::vector<float> row(options.vocabulary_size);
   FillRow(hash, row);

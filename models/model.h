@@ -17,6 +17,8 @@
 
 namespace invar::models {
 
+class Tokenizer;  // text.h
+
 // Where one recurrent layer's state lies inside a slot. Both parts are f32.
 struct RecurrentLayerState {
   LayerIndex layer;  // Index in the whole stack.
@@ -120,8 +122,9 @@ struct GenerationDefaults {
   float repetition_penalty = 1.0F;
   std::vector<TokenId> eos;  // Ascending, without repeats.
 };
-// Missing file: defaults. Errors: INVALID_ARGUMENT naming file and key.
-StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder);
+// Missing file: defaults. `tokenizer` knows the id of a stop token that tokenizer_config.json only spells; null: such
+// tokens are left out. Errors: INVALID_ARGUMENT naming file and key; RESOURCE_EXHAUSTED (a file beyond 16 MiB).
+StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder, const Tokenizer* tokenizer);
 
 // The test model of hashes (fingerprint.cc). KV entry = hash(layer, position, token, previous entry); state = rolling
 // hash of all tokens; logits = a function of everything read. A stale page, a wrong state or a mix-up of rows changes

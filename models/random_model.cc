@@ -265,7 +265,7 @@ StatusOr<std::string> RandomModelConfig(const std::string& shape) {
 Status MakeRandomModel(const RandomModelOptions& options) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(options.shape, error);
-  StatusOr<std::string> config = is_file ? ReadFileBytes(options.shape, 4 << 20) : RandomModelConfig(options.shape);
+  StatusOr<std::string> config = is_file ? ReadFile(options.shape, 4 << 20) : RandomModelConfig(options.shape);
   if (!config.ok()) return config.status();
   StatusOr<StackPlan> plan = ParseStackPlan(*config, options.shape);
   if (!plan.ok()) return plan.status();

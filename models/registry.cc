@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/file.h"
 #include "models/layer_stack.h"
 #include "models/model.h"
 #include "models/stack_plan.h"
@@ -50,7 +51,7 @@ StatusOr<StackPlan> ParseStackPlan(const std::string& text, const std::string& p
 
 StatusOr<StackPlan> ReadStackPlan(const std::string& folder, std::string& text) {
   const std::string path = folder + "/config.json";
-  StatusOr<std::string> read = ReadFileBytes(path, kConfigBytesMax);
+  StatusOr<std::string> read = ReadFile(path, kConfigBytesMax);
   if (!read.ok()) return read.status();
   text = *std::move(read);
   return ParseStackPlan(text, path);

@@ -107,7 +107,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   StatusOr<std::unique_ptr<models::ChatTemplate>> chat_template = models::LoadChatTemplate(config.model.path);
   if (!chat_template.ok()) return chat_template.status();
   parts.chat_template = *std::move(chat_template);
-  StatusOr<models::GenerationDefaults> defaults = models::LoadGenerationDefaults(config.model.path);
+  StatusOr<models::GenerationDefaults> defaults =
+      models::LoadGenerationDefaults(config.model.path, parts.tokenizer.get());
   if (!defaults.ok()) return defaults.status();
   parts.defaults = *std::move(defaults);
 

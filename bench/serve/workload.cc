@@ -12,6 +12,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/split_mix64.h"
+
 namespace invar::bench {
 namespace {
 
@@ -21,14 +23,9 @@ constexpr int32_t kConcurrencyMax = 65'536;
 
 class Random {
  public:
-  explicit Random(const uint64_t seed) : state_(seed) {}
+  explicit Random(const uint64_t seed) : bits_(seed) {}
 
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31);
-  }
+  uint64_t Next() { return bits_.Next(); }
   // Uniform in [min, max]; the bias of the remainder is below 2^-40 for the ranges used here.
   int32_t Between(const int32_t min, const int32_t max) {
     const uint64_t width = static_cast<uint64_t>(max) - static_cast<uint64_t>(min) + 1;
@@ -41,7 +38,7 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 bits_;
 };
 
 std::vector<int32_t> DrawTokens(Random& random, const int32_t count, const int32_t vocabulary_size) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/file.h"
 #include "models/text.h"
 #include "models/text/jinja/interpreter.h"
 #include "models/text/jinja/json_value.h"
@@ -186,7 +187,7 @@ StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& fold
   const std::string config_file = folder + "/tokenizer_config.json", template_file = folder + "/chat_template.jinja";
   nlohmann::json config;
   if (std::filesystem::exists(config_file)) {
-    const StatusOr<std::string> bytes = ReadFileBytes(config_file, kMaxConfigBytes);
+    const StatusOr<std::string> bytes = ReadFile(config_file, kMaxConfigBytes);
     if (!bytes.ok()) return bytes.status();
     StatusOr<nlohmann::json> json = ParseStrictJson(*bytes, config_file);
     if (!json.ok()) return json.status();
@@ -194,7 +195,7 @@ StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& fold
   }
   const bool own_file = std::filesystem::exists(template_file);
   StatusOr<std::string> source =
-      own_file ? ReadFileBytes(template_file, kMaxTemplateBytes) : TemplateOfConfig(config, config_file);
+      own_file ? ReadFile(template_file, kMaxTemplateBytes) : TemplateOfConfig(config, config_file);
   if (!source.ok()) return source.status();
   if (source->empty() && !own_file) return std::unique_ptr<ChatTemplate>();
   StatusOr<jinja::Body> body = jinja::ParseTemplate(*source);

@@ -2,8 +2,6 @@
 // See strict_json.h.
 #include "models/text/strict_json.h"
 
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
 namespace invar::models {
@@ -77,20 +75,6 @@ StatusOr<Json> ParseStrictJson(const std::string_view text, const std::string& w
   DocumentBuilder builder;
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) return InvalidArgument(what + ": " + builder.error());
   return builder.Take();
-}
-
-StatusOr<std::string> ReadFileBytes(const std::string& path, const int64_t limit_bytes) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return NotFound(path + ": " + error.message());
-  if (size > static_cast<uintmax_t>(limit_bytes)) {
-    return InvalidArgument(path + ": " + std::to_string(size) + " bytes, at most " + std::to_string(limit_bytes) +
-                           " are read");
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes(size, '\0');
-  if (!in.read(bytes.data(), static_cast<std::streamsize>(size))) return NotFound(path + ": cannot be read");
-  return bytes;
 }
 
 }  // namespace invar::models

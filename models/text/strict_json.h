@@ -12,7 +12,4 @@ namespace invar::models {
 // `what` names the text in messages, such as a path. Errors: INVALID_ARGUMENT. Threads: any.
 StatusOr<nlohmann::json> ParseStrictJson(std::string_view text, const std::string& what);
 
-// Whole file as bytes. Errors: NOT_FOUND; INVALID_ARGUMENT where it is larger than `limit_bytes`.
-StatusOr<std::string> ReadFileBytes(const std::string& path, int64_t limit_bytes);
-
 }  // namespace invar::models

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/file.h"
 #include "models/text.h"
 #include "models/text/added_tokens.h"
 #include "models/text/bpe.h"
@@ -88,7 +89,7 @@ StatusOr<AddedToken> ParseAddedToken(const nlohmann::json& entry, const std::str
 }
 
 StatusOr<std::unique_ptr<Tokenizer>> JsonTokenizer::Load(const std::string& file) {
-  const StatusOr<std::string> bytes = ReadFileBytes(file, kMaxFileBytes);
+  const StatusOr<std::string> bytes = ReadFile(file, kMaxFileBytes);
   if (!bytes.ok()) return bytes.status();
   const StatusOr<nlohmann::json> json = ParseStrictJson(*bytes, file);
   if (!json.ok()) return json.status();

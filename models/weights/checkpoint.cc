@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/file.h"
 #include "models/text/strict_json.h"
 
 namespace invar::models {
@@ -16,7 +17,7 @@ constexpr int64_t kIndexBytesMax = 100'000'000;
 
 // name -> shard file name.
 StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
-  StatusOr<std::string> text = ReadFileBytes(path, kIndexBytesMax);
+  StatusOr<std::string> text = ReadFile(path, kIndexBytesMax);
   if (!text.ok()) return text.status();
   StatusOr<nlohmann::json> index = ParseStrictJson(*text, path);
   if (!index.ok()) return index.status();

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "models/stack_plan.h"
+#include "models/text.h"
 #include "tests/support/tiny_model.h"
 
 namespace invar::models {
@@ -146,7 +148,7 @@ TEST(GenerationDefaults, StopTokensAreTheUnionOfAllFiles) {
   std::ofstream(folder.path() + "/config.json") << R"({"eos_token_id": [7, 9], "text_config": {"eos_token_id": 5}})";
   std::ofstream(folder.path() + "/tokenizer_config.json")
       << R"({"eos_token": {"content": "<end>"}, "added_tokens_decoder": {"11": {"content": "<end>"}}})";
-  const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path());
+  const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path(), nullptr);
   ASSERT_TRUE(defaults.ok()) << defaults.status().message();
   EXPECT_EQ(defaults->eos, (std::vector<TokenId>{TokenId(5), TokenId(7), TokenId(9), TokenId(11)}));
   EXPECT_TRUE(defaults->do_sample);
@@ -156,9 +158,20 @@ TEST(GenerationDefaults, StopTokensAreTheUnionOfAllFiles) {
   EXPECT_EQ(defaults->top_k, 20);
 }
 
+TEST(GenerationDefaults, AStopTokenThatIsOnlySpeltIsLookedUpInTheTokenizer) {
+  const StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(testing::AssetFolder("tiny-hybrid"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const std::optional<TokenId> end = (*tokenizer)->FindToken("<|im_end|>");
+  ASSERT_TRUE(end.has_value());
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() + "/tokenizer_config.json") << R"({"eos_token": "<|im_end|>"})";
+  EXPECT_EQ(LoadGenerationDefaults(folder.path(), tokenizer->get())->eos, std::vector<TokenId>{*end});
+  EXPECT_TRUE(LoadGenerationDefaults(folder.path(), nullptr)->eos.empty());
+}
+
 TEST(GenerationDefaults, MissingFilesGiveDefaults) {
   const testing::TemporaryFolder folder;
-  const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path());
+  const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path(), nullptr);
   ASSERT_TRUE(defaults.ok());
   EXPECT_TRUE(defaults->eos.empty());
   EXPECT_FALSE(defaults->do_sample);
@@ -169,7 +182,7 @@ TEST(GenerationDefaults, SenselessValuesAreRefusedNamingFileAndKey) {
                            R"({"eos_token_id": "a"})", R"({"eos_token_id": [1, -2]})", R"({"do_sample": 1})", "[]"}) {
     const testing::TemporaryFolder folder;
     std::ofstream(folder.path() + "/generation_config.json") << text;
-    const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path());
+    const StatusOr<GenerationDefaults> defaults = LoadGenerationDefaults(folder.path(), nullptr);
     ASSERT_FALSE(defaults.ok()) << text;
     EXPECT_EQ(defaults.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(defaults.status().message().find("generation_config.json"), std::string::npos);

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "models/text/strict_json.h"
 #include "models/weights/safetensors.h"
 #include "tests/support/converted_model.h"
@@ -256,7 +257,7 @@ TEST_P(Trained, GreedyAnswersAreTheExpectedOnes) {
       LoadTinyModel(testing::AssetFolder(name), {.backend = mode.backend, .isa = {}, .activations = mode.activations});
   ASSERT_TRUE(tiny.ok()) << tiny.status().message();
   const std::string path = std::string(INVAR_SOURCE_DIR) + "/tests/golden/trained/" + name + ".json";
-  StatusOr<std::string> text = ReadFileBytes(path, 1 << 20);
+  StatusOr<std::string> text = ReadFile(path, 1 << 20);
   ASSERT_TRUE(text.ok()) << text.status().message();
   const nlohmann::json expected = nlohmann::json::parse(*text);
   ASSERT_FALSE(expected["prompts"].empty());

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/split_mix64.h"
 
 namespace invar::testing {
 namespace {
@@ -16,14 +17,6 @@ namespace {
 std::byte* NewAligned(const int64_t bytes) {
   return static_cast<std::byte*>(
       ::operator new (static_cast<size_t>(std::max<int64_t>(bytes, 64)), std::align_val_t{64}));
-}
-
-// SplitMix64.
-uint64_t NextRandom(uint64_t& state) {
-  uint64_t z = state += 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
 }
 
 }  // namespace
@@ -70,8 +63,8 @@ SequenceArena::SequenceArena(const models::ModelSpec& spec, const int32_t sequen
   const int32_t total = owned + owned / 2 + 1;
   std::vector<PageId> ids;
   for (int32_t i = 0; i < total; ++i) ids.emplace_back(i);
-  uint64_t random = 7;
-  for (size_t i = ids.size() - 1; i > 0; --i) std::swap(ids[i], ids[NextRandom(random) % (i + 1)]);
+  SplitMix64 random(7);
+  for (size_t i = ids.size() - 1; i > 0; --i) std::swap(ids[i], ids[random.Next() % (i + 1)]);
   for (int32_t s = 0; s < sequences; ++s)
     pages_.emplace_back(ids.begin() + s * pages_each, ids.begin() + (s + 1) * pages_each);
   page_memory_.reset(NewAligned(total * spec.page_bytes));
@@ -135,9 +128,9 @@ std::vector<TokenId> Tokens(const std::span<const int32_t> ids) {
 
 std::vector<TokenId> RandomTokens(const int32_t count, const int32_t vocabulary, const uint64_t seed) {
   std::vector<TokenId> tokens;
-  uint64_t random = seed;
+  SplitMix64 random(seed);
   for (int32_t i = 0; i < count; ++i) {
-    tokens.emplace_back(static_cast<int32_t>(NextRandom(random) % static_cast<uint64_t>(vocabulary)));
+    tokens.emplace_back(static_cast<int32_t>(random.Next() % static_cast<uint64_t>(vocabulary)));
   }
   return tokens;
 }

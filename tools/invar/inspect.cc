@@ -13,6 +13,7 @@
 
 #include "models/model.h"
 #include "models/stack_plan.h"
+#include "models/text.h"
 #include "models/weights/checkpoint.h"
 #include "tools/invar/command.h"
 #include "tools/invar/inspect_tier.h"
@@ -126,7 +127,11 @@ int RunInspect(int argc, char** argv) {
   if (!plan.ok()) return fail(plan.status());
   const StatusOr<Weights> weights = ReadWeights(folder);
   if (!weights.ok()) return fail(weights.status());
-  const StatusOr<models::GenerationDefaults> defaults = models::LoadGenerationDefaults(folder);
+  // A folder of weights alone is worth a look too.
+  const StatusOr<std::unique_ptr<models::Tokenizer>> tokenizer = models::LoadTokenizer(folder);
+  if (!tokenizer.ok() && tokenizer.status().code() != StatusCode::kNotFound) return fail(tokenizer.status());
+  const StatusOr<models::GenerationDefaults> defaults =
+      models::LoadGenerationDefaults(folder, tokenizer.ok() ? tokenizer->get() : nullptr);
   if (!defaults.ok()) return fail(defaults.status());
   const nlohmann::ordered_json json = Describe(*plan, *weights, *defaults);
   if (as_json) {

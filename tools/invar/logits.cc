@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "models/text/strict_json.h"
 #include "models/weights/safetensors.h"
 #include "tools/invar/command.h"
@@ -45,7 +46,7 @@ struct Output {
 };
 
 StatusOr<std::vector<TokenId>> ReadTokens(const std::string& path, const int32_t vocabulary) {
-  StatusOr<std::string> text = models::ReadFileBytes(path, 256 << 20);
+  StatusOr<std::string> text = ReadFile(path, 256 << 20);
   if (!text.ok()) return text.status();
   StatusOr<nlohmann::json> json = models::ParseStrictJson(*text, path);
   if (!json.ok()) return json.status();
