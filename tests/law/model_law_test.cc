@@ -210,8 +210,6 @@ TEST_P(ModelLaw, BitsDependOnThePrefixAlone) {
   EXPECT_EQ(differing, 0);
 }
 
-TEST(ModelLawItself, CoversAtLeastTwoThousandCombinations) { EXPECT_GE(AllCases().size() * Subjects().size(), 2000U); }
-
 // The comparison itself must be able to fail: a changed early token changes the last row's bits.
 TEST(ModelLawItself, SeesAChangedPrefix) {
   StatusOr<Runner> runner = MakeRunner(Subjects()[1], "", 1);
