@@ -1,4 +1,5 @@
-// Binds configuration to loaders and engine: the only place where config fields become options of the layers below.
+// Binds configuration to loaders and engine: where fields of model, engine and limits become options of the layers
+// below.
 #include "server/served_model.h"
 
 #include <fmt/format.h>

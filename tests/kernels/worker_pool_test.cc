@@ -24,7 +24,7 @@ TEST(WorkerPool, RunsEveryTaskOnceInManyShortCalls) {
 
 TEST(WorkerPool, ForksGoOnBeyondTheEndOfTheirCounter) {
   for (const uint32_t first : {uint32_t{INT32_MAX} - 5, UINT32_MAX - 5}) {
-    WorkerPool pool(3, first);
+    WorkerPool pool(3, Pinning::kNone, first);
     for (int call = 0; call < 20; ++call) {
       std::vector<std::atomic<int>> counts(10);
       pool.ParallelFor(10, [&](const int64_t i) { counts[i].fetch_add(1); });

@@ -68,6 +68,18 @@ TEST(Paths, SeeAnAbsolutePath) {
                   .empty());
 }
 
+TEST(NamedFiles, Exist) {
+  ExpectKept([](const SourceFile& file) { return CheckNamedFilesExist(file, INVAR_SOURCE_DIR); });
+}
+TEST(NamedFiles, AreMissed) {
+  const auto offences = [](const std::string& text) {
+    return CheckNamedFilesExist({"docs/a.md", text}, INVAR_SOURCE_DIR).size();
+  };
+  EXPECT_EQ(offences("see `engine/nothing.cc`\n"), 1u);
+  EXPECT_EQ(offences("see `engine/engine.cc`, `CONFIG.md`, `kernels/cpu/<op>_inl.h` and `bench/serve`\n"), 0u);
+  EXPECT_EQ(offences("## Planned\n`engine/nothing.cc`\n## Here\n`engine/nothing.cc`\n"), 1u);
+}
+
 TEST(DeadFiles, EverySourceIsBuilt) {
   std::vector<SourceFile> lists;
   for (const SourceFile& file : Tree()) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -152,6 +153,23 @@ Offences CheckNoMachinePaths(const SourceFile& file) {
         continue;
       }
       out.push_back(fmt::format("{}:{}: names a path of one machine: {}", file.path, number, forbidden));
+    }
+  });
+  return out;
+}
+
+Offences CheckNamedFilesExist(const SourceFile& file, const fs::path& root) {
+  if (!file.path.ends_with(".md")) return {};
+  static const std::regex named("`([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_-]+)*/[A-Za-z0-9_-]+[.][A-Za-z0-9_.]+)`");
+  Offences out;
+  bool planned = false;
+  ForEachLine(file.text, [&](const int number, const std::string& line) {
+    if (line.starts_with("#")) planned = line.find("Planned") != std::string::npos;
+    for (std::sregex_iterator it(line.begin(), line.end(), named), end; it != end && !planned; ++it) {
+      // From the root, or from the document's own folder.
+      const std::string path = (*it)[1];
+      if (fs::exists(root / path) || fs::exists(root / fs::path(file.path).parent_path() / path)) continue;
+      out.push_back(fmt::format("{}:{}: names a file that does not exist: {}", file.path, number, path));
     }
   });
   return out;

@@ -29,6 +29,8 @@ Offences CheckHead(const SourceFile& file);
 Offences CheckLength(const SourceFile& file);
 // Absolute paths of somebody's machine do not belong into the project.
 Offences CheckNoMachinePaths(const SourceFile& file);
+// A file that a document names in `backquotes` with its folder exists below `root`, but in sections headed Planned.
+Offences CheckNamedFilesExist(const SourceFile& file, const std::filesystem::path& root);
 // Every .cc stands in a CMakeLists.txt of its folder or of one above it. `lists`: all CMakeLists.txt.
 Offences CheckIsBuilt(const SourceFile& file, const std::vector<SourceFile>& lists);
 
