@@ -161,7 +161,8 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .stop_strings_max = config.limits.stop_strings_max,
        .stop_string_bytes_max = config.limits.stop_string_bytes_max,
        .logprobs_max = config.limits.logprobs_max,
-       .stalled_reader_limit = std::chrono::nanoseconds(config.limits.slow_reader_timeout).count()},
+       // A paused request gives its memory up; whether its reader is gone is for its stream to say (StalledReaders).
+       .stalled_reader_limit = kNever},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
