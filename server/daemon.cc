@@ -24,12 +24,21 @@ constexpr int kPingIntervalMinMs = 10'000;
 constexpr int kKeepaliveMs = 30'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMetadataBytesMax = 16 * 1024;
+// What gRPC holds for a connection beside messages: its read buffer and the state of HTTP/2 and TLS.
+constexpr int64_t kConnectionBytes = 64 * 1024;
 
 AcceptorOptions AcceptorOptionsOf(const config::Config::Server& config) {
   return {.connections_max = config.connections_max,
           .connections_per_address_max = config.connections_per_address_max,
           .resets_burst = config.resets_burst,
           .resets_per_second = config.resets_per_second};
+}
+
+// Memory for what has arrived: limits.open_request_bytes_max counts a request only when it is whole, and one large
+// request always has room.
+size_t ReceiveBytesMax(const config::Config& config) {
+  const int64_t messages = std::max(config.limits.open_request_bytes_max, 2 * config.server.request_bytes_max);
+  return static_cast<size_t>(messages + kConnectionBytes * config.server.connections_max);
 }
 
 void SetArguments(const config::Config::Server& config, grpc::ServerBuilder& builder) {
@@ -95,6 +104,7 @@ Status Daemon::StartGrpc() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetArguments(config->server, builder);
+  builder.SetResourceQuota(receive_quota_.Resize(ReceiveBytesMax(*config)));
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> gates;
   gates.push_back(
       std::make_unique<GateFactory>(authenticator_, [this](const std::string& peer) { acceptor_->NoteCancel(peer); }));
@@ -165,6 +175,7 @@ Status Daemon::Reload(const config::Loaded& wanted) {
   // Nothing below can fail.
   authenticator_.Replace(plan->config.auth);
   acceptor_->SetOptions(AcceptorOptionsOf(plan->config.server));
+  receive_quota_.Resize(ReceiveBytesMax(plan->config));
   if (std::ranges::find(plan->changed, "log.level") != plan->changed.end()) SetLogLevel(plan->config.log.level);
   config::Loaded next{.config = plan->config, .origins = running->origins};
   for (const std::string_view path : plan->changed) {

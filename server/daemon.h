@@ -5,6 +5,7 @@
 // Threads: Start, Reload, BeginDrain, WaitIdle, destructor from one thread.
 #pragma once
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 
 #include <atomic>
@@ -89,6 +90,7 @@ class Daemon {
   int64_t watched_steps_ GUARDED_BY(watch_mu_) = -1;  // Step count when work was last seen moving; -1: no work.
   TimeNs watched_since_ GUARDED_BY(watch_mu_) = 0;
 
+  grpc::ResourceQuota receive_quota_{"invard"};
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   GenerateService service_;
   std::unique_ptr<grpc::Server> server_;
