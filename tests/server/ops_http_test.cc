@@ -60,7 +60,7 @@ std::unique_ptr<OpsHttp> StartOps(const std::chrono::milliseconds exchange_max =
                                                            .alive = [] { return OkStatus(); },
                                                            .ready = [] { return Unavailable("loading"); },
                                                            .version_json = [] { return std::string("{}"); },
-                      .config_yaml = [] { return std::string("a: b"); }},
+                                                           .config_yaml = [] { return std::string("a: b"); }},
                                                           exchange_max);
   EXPECT_TRUE(ops.ok()) << ops.status().message();
   return *std::move(ops);
