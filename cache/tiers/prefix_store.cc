@@ -126,7 +126,8 @@ struct PrefixStore::Load {
   int32_t waiting = 0;     // Parts under way.
   int32_t good_pages = 0;  // Pages before the first that failed.
   bool state_failed = false;
-  size_t slowest = 0;  // Of the tiers read from.
+  bool dropped = false;  // Its scope was, meanwhile: what comes is not to be seen again.
+  size_t slowest = 0;    // Of the tiers read from.
 };
 
 struct PrefixStore::Found {
@@ -259,6 +260,9 @@ void PrefixStore::Drop(const Scope* const scope, const TimeNs now) {
       if ((tiers >> t & 1) != 0) (void)tiers_[t]->Drop(key, now + options_.write_deadline, [](const Status&) {});
     }
     Forget(key);
+  }
+  for (const auto& [ticket, load] : loads_) {
+    if (scope == nullptr || load->result.scope == *scope) load->dropped = true;
   }
 }
 
@@ -436,6 +440,7 @@ bool PrefixStore::BeginFind(Load& load, const size_t tier) {
           const auto entry = store.loads_.find(ticket);
           if (entry == store.loads_.end()) return;
           Load& waiting = *entry->second;
+          if (waiting.dropped) return store.EndOf(waiting);
           if (records.ok()) {
             for (const TierRecord& record : *records) {
               if (!record.header.empty() && record.header[0] == kDirectoryRecord) {
@@ -519,7 +524,7 @@ void PrefixStore::EndOf(Load& load) {
     const bool tail_with_state = has_state && result.tokens.size() % kPageTokens != 0;
     const size_t whole = wanted - (tail_with_state ? 1 : 0);
     const bool complete = static_cast<size_t>(load.good_pages) == whole && !load.state_failed;
-    if (complete || (!has_state && load.good_pages > 0)) {
+    if (!load.dropped && (complete || (!has_state && load.good_pages > 0))) {
       load.buffers->pages.resize(complete ? wanted : static_cast<size_t>(load.good_pages));
       if (!complete) result.tokens.resize((result.first_page + load.good_pages) * kPageTokens);
       result.pages = std::move(load.buffers->pages);

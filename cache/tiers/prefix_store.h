@@ -88,7 +88,7 @@ class PrefixStore {
   // When TakeLoaded must be called for tiers that have no threads; kNever.
   TimeNs next_poll() const { return next_poll_; }
 
-  // Forgets what was written for one scope or (null) all.
+  // Forgets what was written for one scope or (null) all; loads of it that are under way bring nothing.
   void Drop(const Scope* scope, TimeNs now);
   // Writes under way.
   int64_t writing_bytes() const;

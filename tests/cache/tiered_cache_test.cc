@@ -181,6 +181,24 @@ TEST_P(TieredCache, WhatIsFlushedIsGoneFromTiersToo) {
   EXPECT_GT(rig.Whole(Ids(0, 300), b).kv_tokens, 0);
 }
 
+TEST_P(TieredCache, WhatIsFlushedDoesNotComeBackByALoadUnderWay) {
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(Threaded(MakeRamStore(int64_t{64} << 20), clock_));
+  Rig rig(shape(), 1 << 20, std::move(tiers));
+  const Tokens tokens = Ids(0, 300);
+  rig.Whole(tokens);
+  rig.Persist();
+  rig.cache().Flush({.scope = std::nullopt, .part = CachedPart::kKv}, clock_.Now());
+  const std::optional<int64_t> ticket =
+      rig.cache().Prefetch({.scope = {}, .tokens = tokens, .prompt_tokens = 300, .resume_limit = 299}, 0, clock_.Now());
+  ASSERT_TRUE(ticket.has_value());
+  rig.cache().Flush({}, clock_.Now());
+  std::vector<Arrival> arrivals;
+  while (arrivals.empty()) arrivals = rig.cache().TakeArrivals(clock_.Now());
+  EXPECT_EQ(arrivals[0].tier, "");
+  EXPECT_EQ(rig.cache().memory().used_bytes(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, TieredCache, testing::Bool(),
                          [](const auto& info) { return info.param ? "Hybrid" : "Dense"; });
 
