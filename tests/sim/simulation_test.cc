@@ -24,13 +24,14 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
     seen.stop_strings += outcome.stop_strings;
     seen.scored_prompts += outcome.scored_prompts;
     seen.hits += outcome.hits;
+    seen.tier_hits += outcome.tier_hits;
     seen.resumed_after_preemption += outcome.resumed_after_preemption;
     seen.evicted += outcome.evicted;
     seen.flushes += outcome.flushes;
   }
   for (const int64_t count : {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed,
                               seen.rejected, seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts,
-                              seen.hits, seen.resumed_after_preemption, seen.evicted, seen.flushes}) {
+                              seen.hits, seen.tier_hits, seen.resumed_after_preemption, seen.evicted, seen.flushes}) {
     EXPECT_GT(count, 100);
   }
 }

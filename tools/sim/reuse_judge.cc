@@ -75,6 +75,7 @@ TimeNs ReuseJudge::LastFlush(const engine::Request& request, const TimeNs until,
     if (flush.at > until) continue;
     const std::optional<cache::Scope>& scope = flush.what.scope;
     if (scope.has_value() && (scope->tenant != request.tenant || scope->salt != request.cache.salt)) continue;
+    if (schedule_.tier.has_value() && flush.what.part != cache::CachedPart::kAll) continue;  // Tiers can bring it back.
     const bool takes_kv = flush.what.part != cache::CachedPart::kStates;
     const bool takes_states = flush.what.part != cache::CachedPart::kKv || !has_state;
     if (of_states ? takes_states : takes_kv) last = std::max(last, flush.at);

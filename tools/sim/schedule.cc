@@ -127,6 +127,25 @@ void DrawCache(Random& random, engine::Request& request) {
   if (random.Percent(30)) cache.stable_tokens = random.Between(0, length);
 }
 
+void DrawTier(Random& random, Schedule& schedule) {
+  if (!random.Percent(40)) return;
+  PlannedTier tier{.budget_bytes = random.OneOf<int64_t>({3'000, 20'000, 1'000'000}),
+                   .options = {.seed = random.Next(),
+                               .delay_min = schedule.step_time / 10,
+                               .delay_max = schedule.step_time * random.OneOf({1, 3, 10})}};
+  schedule.options.persist_limit = 0;  // Nothing ends while a simulated clock stands.
+  schedule.options.tier_read_limit = schedule.step_time * random.Between(1, 20);
+  schedule.options.tier_write_limit = schedule.step_time * random.Between(1, 40);
+  if (random.Percent(60)) {
+    tier.options.stuck = random.OneOf({0, 50, 300});
+    tier.options.failed = random.OneOf({0, 50, 300});
+    tier.options.lost = random.OneOf({0, 50, 300});
+    tier.options.damaged = random.OneOf({0, 50, 300});
+    tier.options.stuck_ns = schedule.step_time * 100;
+  }
+  schedule.tier = tier;
+}
+
 void DrawFlushes(Random& random, Schedule& schedule) {
   if (!random.Percent(30)) return;
   for (int32_t i = random.Between(1, 4); i > 0; --i) {
@@ -203,6 +222,7 @@ Schedule MakeSchedule(const uint64_t seed) {
   std::stable_sort(schedule.requests.begin(), schedule.requests.end(),
                    [](const auto& a, const auto& b) { return a.arrives_at < b.arrives_at; });
   DrawFlushes(random, schedule);
+  DrawTier(random, schedule);
   if (random.Percent(10)) schedule.drain_at = schedule.step_time * random.Between(10, 80);
   if (schedule.drain_at.has_value() && random.Percent(50)) {
     schedule.abort_at = *schedule.drain_at + schedule.step_time * random.Between(0, 40);
@@ -213,7 +233,7 @@ Schedule MakeSchedule(const uint64_t seed) {
 const std::vector<std::string>& Features() {
   static const std::vector<std::string> features = {"cancel",    "deadline", "slow-reader", "drain",    "sampling",
                                                     "penalties", "stop",     "logprobs",    "priority", "cache",
-                                                    "flush",     "hints",    "salt",        "bypass"};
+                                                    "flush",     "tier",     "hints",       "salt",     "bypass"};
   return features;
 }
 
@@ -226,6 +246,7 @@ Schedule Reduce(Schedule schedule, const Reduction& reduction) {
   for (PlannedRequest& planned : schedule.requests) RemoveFeatures(reduction.without, planned);
   if (reduction.without.contains("cache")) schedule.options.prefix_cache = false;
   if (reduction.without.contains("flush")) schedule.flushes.clear();
+  if (reduction.without.contains("tier")) schedule.tier.reset();
   if (reduction.without.contains("drain")) {
     schedule.drain_at.reset();
     schedule.abort_at.reset();

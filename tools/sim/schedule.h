@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cache/tiers/simulated.h"
 #include "engine/engine.h"
 #include "models/model.h"
 
@@ -35,6 +36,12 @@ struct PlannedFlush {
   cache::FlushOptions what;
 };
 
+// A slow tier behind memory that is late, refuses, loses and damages as its options say.
+struct PlannedTier {
+  int64_t budget_bytes = 0;
+  cache::SimulatedTierOptions options;
+};
+
 struct Schedule {
   uint64_t seed = 0;
   engine::EngineOptions options;
@@ -44,6 +51,7 @@ struct Schedule {
   TimeNs step_time = 0;    // Clock time from step to step.
   std::optional<TimeNs> drain_at;
   std::optional<TimeNs> abort_at;
+  std::optional<PlannedTier> tier;
   std::vector<PlannedFlush> flushes;     // In order of time.
   std::vector<PlannedRequest> requests;  // In order of arrival.
 };
@@ -51,7 +59,8 @@ struct Schedule {
 Schedule MakeSchedule(uint64_t seed);
 
 // What to leave out of a schedule: the words of a minimized failure. Features: "cancel", "deadline", "slow-reader",
-// "drain", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "hints", "salt", "bypass".
+// "drain", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "hints", "salt",
+// "bypass".
 struct Reduction {
   std::optional<std::vector<int32_t>> only;  // Indexes of the requests that stay.
   std::set<std::string> without;

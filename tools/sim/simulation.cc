@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/tiers/stores.h"
 #include "engine/engine.h"
 #include "engine/validate.h"
 #include "kernels/numerics.h"
@@ -38,7 +39,7 @@ class Simulation {
       : schedule_(schedule), plant_(plant), random_(schedule.seed ^ 0xD21FE5ULL), tokenizer_(schedule.usable_ids) {
     auto engine = engine::Engine::Create(schedule.options,
                                          PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
-                                         &tokenizer_, clock_);
+                                         &tokenizer_, clock_, MakeTiers());
     Check(engine.ok(), "the simulated engine can be made", engine.status().ToString());
     engine_ = *std::move(engine);
   }
@@ -67,6 +68,14 @@ class Simulation {
   bool Done() const {
     return next_ == schedule_.requests.size() &&
            std::all_of(live_.begin(), live_.end(), [](const Live& live) { return live.observed->ended(); });
+  }
+
+  std::vector<std::unique_ptr<cache::Tier>> MakeTiers() {
+    std::vector<std::unique_ptr<cache::Tier>> tiers;
+    if (!schedule_.tier.has_value()) return tiers;
+    tiers.push_back(
+        MakeSimulatedTier(cache::MakeRamStore(schedule_.tier->budget_bytes), clock_, schedule_.tier->options));
+    return tiers;
   }
 
   // --- The outside ---
@@ -275,6 +284,8 @@ class Simulation {
       }
       resumed += run.observed->reuse()->state_match_tokens;
       computed += run.observed->reuse()->computed_tokens;
+      const std::string& tier = run.observed->reuse()->tier;
+      outcome_.tier_hits += tier.empty() || tier == "fast" ? 0 : 1;
       outcome_.hits += run.observed->reuse()->state_match_tokens > 0 ? 1 : 0;
     }
     const engine::EngineStats stats = engine_->Stats();
@@ -290,6 +301,8 @@ class Simulation {
   void CheckNothingIsLeft() {
     if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
     engine_->FlushCache({});
+    engine_->RunOneStep();
+    clock_.Advance(schedule_.step_time * 1000);  // What tiers have under way has come or is late.
     engine_->RunOneStep();
     const engine::EngineStats stats = engine_->Stats();
     if (stats.pages_used != 0 || stats.slots_used != 0)

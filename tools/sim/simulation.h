@@ -20,8 +20,9 @@ struct Outcome {
   // What happened, so that tests can show the schedules reach it.
   int64_t finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0, rejected = 0;
   int64_t preemptions = 0, pauses = 0, tokens = 0, stop_strings = 0, scored_prompts = 0;
-  // Requests that resumed from the cache, tokens that preempted ones did, blocks evicted, flushes sent.
-  int64_t hits = 0, resumed_after_preemption = 0, evicted = 0, flushes = 0;
+  // Requests that resumed from the cache, those that did with the help of a tier, tokens that preempted ones did not
+  // run again, blocks evicted, flushes sent.
+  int64_t hits = 0, tier_hits = 0, resumed_after_preemption = 0, evicted = 0, flushes = 0;
 
   bool ok() const { return wrong.empty() && stuck.empty() && leaked.empty(); }
   std::string FirstProblem() const;
