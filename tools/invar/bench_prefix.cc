@@ -23,7 +23,8 @@ struct Options {
   int32_t shared_tokens = 1500;
   int32_t prompt_tokens = 2000;
   int32_t sightings = 4;
-  int32_t repeats = 1;  // Each with a shared part of its own.
+  int32_t repeats = 1;     // Each with a shared part of its own.
+  int32_t vocabulary = 0;  // Ids are drawn below; 0: the model's size, which a tokenizer may not fill.
   uint64_t seed = 1;
   bool json = false;
 };
@@ -142,7 +143,8 @@ int Run(const Options& options) {
     return kExitFailure;
   }
   Result result;
-  if (const grpc::Status s = Measure(*stub, options, *vocabulary_size, result); !s.ok()) {
+  const int32_t ids = options.vocabulary > 0 ? options.vocabulary : *vocabulary_size;
+  if (const grpc::Status s = Measure(*stub, options, ids, result); !s.ok()) {
     PrintError("bench prefix", s);
     return kExitFailure;
   }
@@ -162,6 +164,8 @@ int RunBenchPrefix(const int argc, char** argv) {
   app.add_option("--sightings", options.sightings, "Prompts that share one beginning")->check(CLI::Range(1, 1000));
   app.add_option("--repeats", options.repeats, "Shared beginnings, of which medians are taken")
       ->check(CLI::Range(1, 1000));
+  app.add_option("--vocabulary", options.vocabulary, "Draw token ids below this instead of the model's size")
+      ->check(CLI::Range(1, 10'000'000));
   app.add_option("--seed", options.seed, "Of the tokens: another one finds nothing that this one left");
   app.add_flag("--json", options.json, "One JSON object instead of text");
   try {
