@@ -2,6 +2,7 @@
 #include "cache/cache_manager.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/check.h"
 #include "cache/checkpoint/placement.h"
+#include "cache/evict/duel.h"
 #include "cache/evict/evictor.h"
 #include "cache/evict/orders.h"
 #include "cache/prefix/radix_tree.h"
@@ -39,6 +41,24 @@ int32_t TurnsBefore(const Match& match) {
   return 0;
 }
 
+// The registry's own copy of `name`, which outlives every report.
+std::string_view NameOf(const std::string_view name) {
+  const auto names = EvictionOrderNames();
+  const auto place = std::find(names.begin(), names.end(), name);
+  Check(place != names.end(), "an eviction order has a known name", name);
+  return *place;
+}
+
+std::array<std::unique_ptr<EvictionOrder>, 2> MakeOrders(const std::array<std::string_view, 2>& names) {
+  return {MakeEvictionOrder(names[0]), names[1].empty() ? nullptr : MakeEvictionOrder(names[1])};
+}
+
+CacheOptions DirectoryOptions(CacheOptions options) {
+  options.backing = Backing::kNone;
+  options.wake = {};
+  return options;
+}
+
 }  // namespace
 
 struct CacheManager::Impl final : public EvictionListener {
@@ -49,7 +69,10 @@ struct CacheManager::Impl final : public EvictionListener {
         placement(MakePlacement(options.placement)),
         traits(placement != nullptr ? placement->traits() : PlacementTraits{}),
         placement_slots(options.placement_slots),
-        order(MakeEvictionOrder(options.eviction)),
+        duels(options.eviction == kDuelName),
+        order_names(duels ? kDuelOrders : std::array<std::string_view, 2>{NameOf(options.eviction), {}}),
+        orders(MakeOrders(order_names)),
+        directory_options(DirectoryOptions(options)),
         probation_bytes(static_cast<int64_t>(options.probation_share * static_cast<double>(options.budget_bytes))),
         evictor(tree, memory, demand, *this, has_state),
         store({.shape = options.shape,
@@ -64,7 +87,9 @@ struct CacheManager::Impl final : public EvictionListener {
   bool Write(const Node& node, TimeNs now);
   void Insert(LoadedPrefix& loaded, TimeNs now);
 
-  bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor.MakeRoom(bytes, *order, now); }
+  bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor.MakeRoom(bytes, *orders[score.winner()], now); }
+  void PlayPrompt(const PrefixQuery& query, TimeNs now);
+  void PlayEnd(const PrefixLease& lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
   PageTable SharePages(Match& found, TimeNs now);
   static void ExpectDemand(PrefixLease& lease, const PrefixQuery& query, int32_t matched, int32_t turns);
   void MeetPlanned(Node& node, TimeNs now);
@@ -85,12 +110,19 @@ struct CacheManager::Impl final : public EvictionListener {
   const std::unique_ptr<PlacementPolicy> placement;
   const PlacementTraits traits;
   const int32_t placement_slots;
-  const std::unique_ptr<EvictionOrder> order;
+  const bool duels;
+  const std::array<std::string_view, 2> order_names;
+  const std::array<std::unique_ptr<EvictionOrder>, 2> orders;  // Without a duel only the first.
+  const CacheOptions directory_options;
   const int64_t probation_bytes;
   DemandModel demand;
   Evictor evictor;
   PrefixStore store;
   PlacementReport report;
+
+  // Of the duel: made when the first unit has to go, since before there is nothing to decide.
+  std::array<std::unique_ptr<CacheManager>, 2> directories;
+  DuelScore score;
 };
 
 CacheManager::CacheManager(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
@@ -102,6 +134,7 @@ CacheManager::~CacheManager() = default;
 PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   const int32_t tokens = static_cast<int32_t>(query.tokens.size());
   Check(query.resume_limit < tokens, "a token is left to run", query.resume_limit, tokens);
+  if (impl_->duels) impl_->PlayPrompt(query, now);
   Match found;
   if (query.read) found = impl_->tree.Find(query.scope, query.tokens);
   for (Node* const node : found.nodes) node->use.used_at = now;
@@ -158,10 +191,11 @@ PageTable CacheManager::Impl::SharePages(Match& found, const TimeNs now) {
 // A sequence that goes on after a preemption comes to what it left itself: no demand.
 void CacheManager::Impl::ExpectDemand(PrefixLease& lease, const PrefixQuery& query, const int32_t matched,
                                       const int32_t turns) {
-  if (static_cast<int32_t>(query.tokens.size()) > query.prompt_tokens) return;
+  const bool goes_on = static_cast<int32_t>(query.tokens.size()) > query.prompt_tokens;
+  lease.turns_ = goes_on ? std::max(0, turns - 1) : turns;
+  if (goes_on) return;
   lease.met_at_ = matched;
   lease.stable_at_ = StableEnd(query);
-  lease.turns_ = turns;
 }
 
 // The expectation that placed a checkpoint has come true.
@@ -304,6 +338,7 @@ void CacheManager::Impl::Keep(const PrefixLease& lease, const std::span<const To
 void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> computed, const CheckpointKind kind,
                            const TimeNs now) {
   if (!lease.publishes_ || computed.empty()) return;
+  if (impl_->duels) impl_->PlayEnd(lease, computed, kind, now);
   impl_->Publish(lease, computed, now);
   if (kind == CheckpointKind::kEnd) {
     Node& end = impl_->tree.NodeAt(lease.scope_, computed, static_cast<int32_t>(computed.size()));
@@ -329,6 +364,51 @@ void CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
     });
   }
   if (what.part != CachedPart::kKv || !impl_->has_state) impl_->evictor.ForgetProbation();
+  for (const std::unique_ptr<CacheManager>& directory : impl_->directories) {
+    if (directory != nullptr) directory->Flush(what, now);
+  }
+}
+
+// --- The duel ---
+
+// One sequence at a time in each directory, so what fits into the cache fits there.
+void CacheManager::Impl::PlayPrompt(const PrefixQuery& query, const TimeNs now) {
+  if (evictor.counts().passes == 0 || !query.read || !query.write) return;
+  std::array<int32_t, 2> resumed = {};
+  const int32_t tokens = static_cast<int32_t>(query.tokens.size());
+  for (size_t i = 0; i < directories.size(); ++i) {
+    if (directories[i] == nullptr) {
+      CacheOptions options = directory_options;
+      options.eviction = order_names[i];
+      directories[i] = std::make_unique<CacheManager>(options);
+    }
+    CacheManager& directory = *directories[i];
+    PrefixLease lease = directory.Acquire(query, now);
+    resumed[i] = lease.match().state_tokens;
+    std::vector<StateEmission> emissions;
+    directory.Extend(lease, tokens, now);
+    directory.Emit(lease, resumed[i], tokens, now, emissions);
+    directory.Commit(lease, query.tokens, now);
+  }
+  score.Count(resumed);
+}
+
+void CacheManager::Impl::PlayEnd(const PrefixLease& lease, const std::span<const TokenId> computed,
+                                 const CheckpointKind kind, const TimeNs now) {
+  const int32_t tokens = static_cast<int32_t>(computed.size());
+  for (const std::unique_ptr<CacheManager>& directory : directories) {
+    if (directory == nullptr) continue;
+    // More tokens than its prompt: it goes on, nobody comes to it.
+    PrefixLease end = directory->Acquire({.scope = lease.scope_,
+                                          .tokens = computed,
+                                          .prompt_tokens = tokens - 1,
+                                          .resume_limit = tokens - 1,
+                                          .hints = {}},
+                                         now);
+    end.places_.clear();
+    directory->Extend(end, tokens, now);
+    directory->Release(std::move(end), computed, kind, now);
+  }
 }
 
 // --- Tiers ---
@@ -444,6 +524,8 @@ PlacementReport CacheManager::Report() const {
   report.budget_bytes = impl_->memory.budget_bytes();
   report.live_bytes = impl_->memory.live_bytes();
   report.cached_bytes = impl_->memory.used_bytes() - impl_->memory.live_bytes();
+  report.checkpoint_price_tokens = impl_->evictor.price_per_byte() * static_cast<double>(impl_->shape.state_bytes);
+  report.eviction_order = impl_->order_names[impl_->score.winner()];
   return report;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "cache/prefix_match.h"
 
@@ -27,6 +28,9 @@ struct PlacementReport {
   int64_t budget_bytes = 0;
   int64_t live_bytes = 0;
   int64_t cached_bytes = 0;
+  // What a checkpoint must save to be worth its memory by what was evicted of late: expected tokens. 0: no pressure.
+  double checkpoint_price_tokens = 0;
+  std::string_view eviction_order;  // Followed at the moment.
 };
 
 }  // namespace invar::cache

@@ -70,6 +70,8 @@ nlohmann::ordered_json ToJson(const Row& row) {
   out["state_match_tokens"] = result.state_match_tokens;
   out["checkpoints_evicted"] = result.report.checkpoints_evicted;
   out["eviction_passes"] = result.report.eviction_passes;
+  out["eviction_order"] = result.report.eviction_order;
+  out["checkpoint_price_tokens"] = result.report.checkpoint_price_tokens;
   out["seconds"] = row.seconds;
   return out;
 }
