@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -522,6 +523,22 @@ PlacementReport CacheManager::Report() const {
   report.nodes = impl_->tree.node_count();
   report.checkpoints = impl_->memory.slots().cached_count();
   report.budget_bytes = impl_->memory.budget_bytes();
+  for (const auto& [name, stats] : impl_->store.Stats()) {
+    report.tiers.push_back(
+        {.name = name,
+         .records = stats.records,
+         .bytes = stats.bytes,
+         .hits = stats.hits,
+         .misses = std::accumulate(stats.get_misses.begin(), stats.get_misses.end(), int64_t{0}),
+         .stored = stats.stored,
+         .store_failures = std::accumulate(stats.put_misses.begin(), stats.put_misses.end(), int64_t{0}),
+         .bytes_read = stats.bytes_read,
+         .bytes_written = stats.bytes_written});
+  }
+  report.tier_loads = impl_->store.counts().loads;
+  report.tier_loads_failed = impl_->store.counts().loads_failed;
+  report.tier_loads_too_dear = impl_->store.counts().loads_too_dear;
+  report.tier_loaded_tokens = impl_->store.counts().loaded_tokens;
   report.live_bytes = impl_->memory.live_bytes();
   report.cached_bytes = impl_->memory.used_bytes() - impl_->memory.live_bytes();
   report.checkpoint_price_tokens = impl_->evictor.price_per_byte() * static_cast<double>(impl_->shape.state_bytes);

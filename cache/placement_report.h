@@ -4,10 +4,20 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "cache/prefix_match.h"
 
 namespace invar::cache {
+
+// One slow tier; see TierStats (tiers/tier.h).
+struct TierReport {
+  std::string_view name;
+  int64_t records = 0, bytes = 0;  // -1: shared with others, not known.
+  int64_t hits = 0, misses = 0;
+  int64_t stored = 0, store_failures = 0;
+  int64_t bytes_read = 0, bytes_written = 0;
+};
 
 struct PlacementReport {
   // Counters; they only grow.
@@ -31,6 +41,9 @@ struct PlacementReport {
   // What a checkpoint must save to be worth its memory by what was evicted of late: expected tokens. 0: no pressure.
   double checkpoint_price_tokens = 0;
   std::string_view eviction_order;  // Followed at the moment.
+  std::vector<TierReport> tiers;  // The fastest first.
+  int64_t tier_loads = 0, tier_loads_failed = 0, tier_loads_too_dear = 0;
+  int64_t tier_loaded_tokens = 0;  // That did not have to be run.
 };
 
 }  // namespace invar::cache

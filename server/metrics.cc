@@ -350,6 +350,30 @@ const Scalar kScalars[] = {
      nullptr,
      "Memory that only the cache holds; it is given up where live requests need it.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.cached_bytes); }},
+    {"invar_tier_loads_total",
+     kCounter,
+     {},
+     nullptr,
+     "Reads of a prefix from a slower tier that were begun for a request.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads); }},
+    {"invar_tier_loads_failed_total",
+     kCounter,
+     {},
+     nullptr,
+     "Of these, those that brought nothing: late, gone or damaged; the tokens were run.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads_failed); }},
+    {"invar_tier_loads_too_dear_total",
+     kCounter,
+     {},
+     nullptr,
+     "Reads not begun because running the tokens was expected to be faster.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads_too_dear); }},
+    {"invar_tier_loaded_tokens_total",
+     kCounter,
+     {},
+     nullptr,
+     "Tokens that tiers spared from being run.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loaded_tokens); }},
     {"invar_kernel_scratch_bytes",
      kGauge,
      {},
@@ -417,6 +441,27 @@ constexpr Described kOthers[] = {
     {"process_open_fds", "gauge", "Open file descriptors."},
     {"process_threads", "gauge", "Threads."},
     {"process_cpu_seconds_total", "counter", "User and system time."},
+};
+
+// Of each slow tier, labelled by its name.
+struct TierRow {
+  const char* name;
+  MetricType type;
+  const char* help;
+  int64_t cache::TierReport::*value;
+};
+constexpr TierRow kTierRows[] = {
+    {"invar_tier_records", kGauge, "Records of a tier: pages and checkpoints; -1: shared with others, not known.",
+     &cache::TierReport::records},
+    {"invar_tier_bytes", kGauge, "Bytes of a tier; -1: shared with others, not known.", &cache::TierReport::bytes},
+    {"invar_tier_hits_total", kCounter, "Records read from a tier.", &cache::TierReport::hits},
+    {"invar_tier_misses_total", kCounter, "Records a tier could not give: absent, late, damaged, unreachable.",
+     &cache::TierReport::misses},
+    {"invar_tier_stored_total", kCounter, "Records a tier has taken.", &cache::TierReport::stored},
+    {"invar_tier_store_failures_total", kCounter, "Records a tier could not take: full, late, unreachable.",
+     &cache::TierReport::store_failures},
+    {"invar_tier_read_bytes_total", kCounter, "Payload read from a tier.", &cache::TierReport::bytes_read},
+    {"invar_tier_written_bytes_total", kCounter, "Payload written to a tier.", &cache::TierReport::bytes_written},
 };
 
 class Page {
@@ -541,6 +586,12 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
                static_cast<double>(count));
     }
   }
+  for (const TierRow& row : kTierRows) {
+    for (const cache::TierReport& tier : snapshot.engine.cache.tiers) {
+      page.Add(row.name, row.type, row.help, {{"model", snapshot.model}, {"tier", std::string(tier.name)}},
+               static_cast<double>(tier.*row.value));
+    }
+  }
   for (int i = 0; i < kRefusalCount; ++i) {
     page.Add("invar_connections_refused_total", kCounter, "Connections closed by a limit.",
              {{"reason", kRefusalNames[i]}}, static_cast<double>(refusals_[i]));
@@ -583,6 +634,9 @@ std::string PrintMetricsDocs() {
   for (const HistogramRow& row : HistogramRows()) {
     out += fmt::format("| `{}` | histogram | | `{}` | {} Buckets: {} |\n", row.name, row.alias, row.help,
                        fmt::join(row.bounds, ", "));
+  }
+  for (const TierRow& row : kTierRows) {
+    out += fmt::format("| `{}` | {} | tier | | {} |\n", row.name, row.type == kCounter ? "counter" : "gauge", row.help);
   }
   for (const Described& row : kOthers) out += fmt::format("| `{}` | {} | | | {} |\n", row.name, row.type, row.help);
   return out;

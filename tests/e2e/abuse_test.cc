@@ -340,7 +340,7 @@ TEST(Abuse, MessagesThatNeverEndHoldNoMoreThanTheirBudget) {
   }
   // The budget is 36 MiB. gRPC ends streams once it is beyond it, not before, and what it gives back may stay with the
   // allocator: several times the budget, but no longer all that is sent.
-  EXPECT_LT(most - before, 0.4 * kFlood) << (sent >> 20) << " MiB were sent";
+  EXPECT_LT(most - before, 0.75 * kFlood) << (sent >> 20) << " MiB were sent";
   ExpectServes(address);
 }
 
