@@ -41,7 +41,7 @@ struct PlacementReport {
   // What a checkpoint must save to be worth its memory by what was evicted of late: expected tokens. 0: no pressure.
   double checkpoint_price_tokens = 0;
   std::string_view eviction_order;  // Followed at the moment.
-  std::vector<TierReport> tiers;  // The fastest first.
+  std::vector<TierReport> tiers;    // The fastest first.
   int64_t tier_loads = 0, tier_loads_failed = 0, tier_loads_too_dear = 0;
   int64_t tier_loaded_tokens = 0;  // That did not have to be run.
 };
