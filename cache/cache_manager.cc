@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "cache/checkpoint/placement.h"
+#include "cache/checkpoint/planner.h"
 #include "cache/evict/duel.h"
 #include "cache/evict/evictor.h"
 #include "cache/evict/orders.h"
@@ -26,6 +27,11 @@ namespace {
 constexpr int32_t kPublishEvery = kernels::kPageTokens;
 // Two checkpoints closer than this are one: running so many tokens is cheaper than keeping a state.
 constexpr int32_t kNearTokens = kernels::kPageTokens;
+
+// What a planned checkpoint must be expected to save: tokens, and as many times what one that is evicted was worth. It
+// is a guess about a prefix nobody came back to, where most others have been come back to.
+constexpr int64_t kPlannedTokensMin = 300;
+constexpr double kPlannedPriceFactor = 4.0;
 
 int32_t StableEnd(const PrefixQuery& query) {
   return query.stable_tokens > 0 ? query.stable_tokens : query.prompt_tokens - 1;
@@ -57,6 +63,7 @@ std::array<std::unique_ptr<EvictionOrder>, 2> MakeOrders(const std::array<std::s
 CacheOptions DirectoryOptions(CacheOptions options) {
   options.backing = Backing::kNone;
   options.wake = {};
+  options.plans = false;  // Orders are judged by what all of them would have.
   return options;
 }
 
@@ -70,6 +77,8 @@ struct CacheManager::Impl final : public EvictionListener {
         placement(MakePlacement(options.placement)),
         traits(placement != nullptr ? placement->traits() : PlacementTraits{}),
         placement_slots(options.placement_slots),
+        plans(options.plans && has_state && traits.reads_demand),
+        planner({.slots = options.placement_slots}, placement, executor),
         duels(options.eviction == kDuelName),
         order_names(duels ? kDuelOrders : std::array<std::string_view, 2>{NameOf(options.eviction), {}}),
         orders(MakeOrders(order_names)),
@@ -88,6 +97,8 @@ struct CacheManager::Impl final : public EvictionListener {
   bool Write(const Node& node, TimeNs now);
   void Insert(LoadedPrefix& loaded, TimeNs now);
 
+  // What a checkpoint must save to be worth its memory, by what was evicted of late.
+  double PriceTokens() const { return evictor.price_per_byte() * static_cast<double>(shape.state_bytes); }
   bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor.MakeRoom(bytes, *orders[score.winner()], now); }
   void PlayPrompt(const PrefixQuery& query, TimeNs now);
   void PlayEnd(const PrefixLease& lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
@@ -96,7 +107,11 @@ struct CacheManager::Impl final : public EvictionListener {
   void MeetPlanned(Node& node, TimeNs now);
   PageRef TakePage(TimeNs now);
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
-  std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const;
+  std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match,
+                                         const std::optional<ClassKey>& key, int32_t private_from);
+  std::optional<ClassKey> ClassOf(const PrefixQuery& query, const Match& found) const;
+  void ObserveOverlap(const Match& found);
+  void ObserveEntry(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t to);
   void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
   static void UsePagesOfTheTree(PrefixLease& lease, const Node& end);
   void Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
@@ -107,10 +122,13 @@ struct CacheManager::Impl final : public EvictionListener {
   const bool has_state;
 
   CacheMemory memory;
-  RadixTree tree;  // After the memory: nodes give blocks back.
-  const std::unique_ptr<PlacementPolicy> placement;
+  RadixTree tree;                                    // After the memory: nodes give blocks back.
+  const std::shared_ptr<PlacementPolicy> placement;  // Shared: a job of the planner may outlive it.
   const PlacementTraits traits;
   const int32_t placement_slots;
+  const bool plans;  // By what classes of prefixes taught.
+  InlinePlanExecutor executor;
+  CheckpointPlanner planner;
   const bool duels;
   const std::array<std::string_view, 2> order_names;
   const std::array<std::unique_ptr<EvictionOrder>, 2> orders;  // Without a duel only the first.
@@ -141,6 +159,8 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   for (Node* const node : found.nodes) node->use.used_at = now;
   const int32_t matched = found.tokens;
   const int32_t turns = TurnsBefore(found);
+  const std::optional<ClassKey> key = impl_->ClassOf(query, found);
+  if (query.read && tokens == query.prompt_tokens) impl_->ObserveOverlap(found);
   // Nothing of nodes without KV is claimed below, so making room may end them.
   while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
   PageTable pages = impl_->SharePages(found, now);
@@ -149,7 +169,7 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
   lease.publishes_ = query.write && impl_->traits.keeps_kv;
-  lease.places_ = impl_->PlacesFor(query, point.match);
+  lease.places_ = impl_->PlacesFor(query, point.match, key, matched);
   impl_->ExpectDemand(lease, query, matched, turns);
   if (point.from != nullptr) impl_->MeetPlanned(*point.from, now);
   if (query.read) {
@@ -196,6 +216,7 @@ void CacheManager::Impl::ExpectDemand(PrefixLease& lease, const PrefixQuery& que
   lease.turns_ = goes_on ? std::max(0, turns - 1) : turns;
   if (goes_on) return;
   lease.met_at_ = matched;
+  lease.private_from_ = matched;
   lease.stable_at_ = StableEnd(query);
 }
 
@@ -230,7 +251,43 @@ SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now)
   return *std::move(checkpoint);
 }
 
-std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& query, const PrefixMatch& match) const {
+// The class of what `query` brings beyond `found`; none where it parts in the middle of what another brought.
+std::optional<ClassKey> CacheManager::Impl::ClassOf(const PrefixQuery& query, const Match& found) const {
+  const int32_t length = StableEnd(query) - found.tokens;
+  if (!plans || length < 1 || (!found.nodes.empty() && found.nodes.back()->end != found.tokens)) return std::nullopt;
+  const int64_t root = tree.RootId(query.scope);
+  return ClassKey{.space = static_cast<uint64_t>(root),
+                  .trunk = found.nodes.empty() ? root : found.nodes.back()->id,
+                  .size_bucket = SizeBucket(length)};
+}
+
+// Where in what an earlier prefix brought this one stops matching.
+void CacheManager::Impl::ObserveOverlap(const Match& found) {
+  if (!plans || found.nodes.empty() || !found.nodes.back()->segment.has_value()) return;
+  const PrivateSegment& segment = *found.nodes.back()->segment;
+  if (found.tokens <= segment.from || found.tokens > segment.to) return;
+  planner.ObserveOverlap(segment.key, {.length = segment.to - segment.from, .depth = found.tokens - segment.from});
+}
+
+// What a prefix brought is in the tree: [lease.private_from_, to) of `tokens`.
+void CacheManager::Impl::ObserveEntry(const PrefixLease& lease, const std::span<const TokenId> tokens,
+                                      const int32_t to) {
+  const int32_t from = lease.private_from_;
+  if (!plans || to <= from) return;
+  const int64_t root = tree.RootId(lease.scope_);
+  const ClassKey key{.space = static_cast<uint64_t>(root),
+                     .trunk = from == 0 ? root : tree.NodeAt(lease.scope_, tokens, from).id,
+                     .size_bucket = SizeBucket(to - from)};
+  planner.ObserveEntry(key);
+  for (Node* node = &tree.NodeAt(lease.scope_, tokens, to); !node->is_root() && node->begin >= from;
+       node = node->parent) {
+    node->segment = PrivateSegment{key, from, to};
+  }
+}
+
+std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& query, const PrefixMatch& match,
+                                                           const std::optional<ClassKey>& key,
+                                                           const int32_t private_from) {
   if (!has_state || !query.write || !traits.keeps_kv) return {};
   std::vector<CheckpointPlace> places;
   const int32_t first = match.state_tokens + 1;
@@ -248,6 +305,16 @@ std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& qu
   if (traits.at_branch && match.kv_tokens > match.state_tokens) add(match.kv_tokens, CheckpointKind::kBranch);
   const int32_t stable = StableEnd(query);
   if (traits.at_end) add(stable, CheckpointKind::kPromptEnd);
+  if (key.has_value()) {
+    const int64_t price = std::max(kPlannedTokensMin, static_cast<int64_t>(kPlannedPriceFactor * PriceTokens()));
+    for (const Candidate& planned : planner.Plan({.key = *key,
+                                    .resume = match.state_tokens,
+                                    .from = std::max(private_from, match.state_tokens),
+                                    .to = last,
+                                    .price = price * kWeightOne})) {
+      if (planned.kind == CheckpointKind::kPlanned) add(planned.at, CheckpointKind::kPlanned);
+    }
+  }
   if (!traits.reads_demand && stable > 0) {
     for (const int32_t at : placement->Place({.demand = {}, .length = stable, .slots = placement_slots, .fixed = {}})) {
       add(at, CheckpointKind::kPlanned);
@@ -301,7 +368,9 @@ void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const Token
     demand.Hit(tree.NodeAt(lease.scope_, tokens, std::exchange(lease.met_at_, 0)).use, now);
   }
   if (lease.stable_at_ > 0 && lease.stable_at_ <= lease.published_) {
-    Node& stable = tree.NodeAt(lease.scope_, tokens, std::exchange(lease.stable_at_, 0));
+    const int32_t stable_at = std::exchange(lease.stable_at_, 0);
+    ObserveEntry(lease, tokens, stable_at);
+    Node& stable = tree.NodeAt(lease.scope_, tokens, stable_at);
     DemandModel::Begin(stable.use, UseOrigin::kEnd, now, lease.turns_);
   }
 }
@@ -541,7 +610,7 @@ PlacementReport CacheManager::Report() const {
   report.tier_loaded_tokens = impl_->store.counts().loaded_tokens;
   report.live_bytes = impl_->memory.live_bytes();
   report.cached_bytes = impl_->memory.used_bytes() - impl_->memory.live_bytes();
-  report.checkpoint_price_tokens = impl_->evictor.price_per_byte() * static_cast<double>(impl_->shape.state_bytes);
+  report.checkpoint_price_tokens = impl_->PriceTokens();
   report.eviction_order = impl_->order_names[impl_->score.winner()];
   return report;
 }

@@ -33,6 +33,7 @@ struct CacheOptions {
   Backing backing = Backing::kMemory;
   std::string placement = "optimal-dp";  // One of PlacementNames() (checkpoint/placement.h).
   int32_t placement_slots = 8;           // Most checkpoints a prompt that Place() chooses.
+  bool plans = true;                     // Learn where prefixes of a class are come back to (placements that can).
   std::string eviction = "duel";         // Or one of EvictionOrderNames() (evict/orders.h).
   double probation_share = 0.02;         // Of the budget: most that planned checkpoints hold before their first hit.
   std::string identity = {};             // Model fingerprint and numerics id: what tiers must agree in.

@@ -40,6 +40,7 @@ class PrefixLease {
   // Where in its tokens it is met or meets others, for the demand of nodes; 0: nowhere, or counted already.
   int32_t met_at_ = 0;                   // The end of what was there before.
   int32_t stable_at_ = 0;                // What follow-ups repeat of the prompt.
+  int32_t private_from_ = 0;             // What it brings begins here, for the planner.
   int32_t turns_ = 0;                    // How many requests in a row it follows up.
   int32_t published_ = 0;                // Tokens the tree was told of.
   std::vector<CheckpointPlace> places_;  // Where checkpoints are wanted and the state has not been yet; ascending.

@@ -9,7 +9,6 @@
 // the jobs.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -20,20 +19,13 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "cache/checkpoint/class_key.h"
 #include "cache/checkpoint/class_prior.h"
 #include "cache/checkpoint/placement.h"
 #include "cache/prefix/overlap_histogram.h"
 #include "cache/prefix_match.h"
 
 namespace invar::cache {
-
-// Prefixes expected to be come back to in the same way. The planner only compares keys.
-struct ClassKey {
-  uint64_t space = 0;       // Tenant and salt: what one tenant does must not show in another's checkpoints.
-  int64_t trunk = 0;        // The tree node the private segment hangs on; never reused for another node.
-  int32_t size_bucket = 0;  // SizeBucket() of the segment.
-  auto operator<=>(const ClassKey&) const = default;
-};
 
 // Segments whose lengths agree within a factor of two share a bucket. Requires: tokens >= 1.
 int32_t SizeBucket(int32_t tokens);

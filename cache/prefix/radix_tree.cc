@@ -117,6 +117,7 @@ Node& RadixTree::Insert(const Scope& scope, const std::span<const TokenId> token
   if (root == nullptr) {
     root = std::make_unique<Node>();
     root->scope = &entry->first;
+    root->id = ++last_id_;
   }
   Node* node = root.get();
   const int32_t length = static_cast<int32_t>(tokens.size());
@@ -149,6 +150,7 @@ Node& RadixTree::Append(Node& node, const std::span<const TokenId> tokens, const
     return node;
   }
   auto child = std::make_unique<Node>();
+  child->id = ++last_id_;
   child->parent = &node;
   child->begin = node.end;
   child->end = length;
@@ -177,6 +179,8 @@ Node& RadixTree::Split(Node& node, const int32_t at) {
   Check(node.begin < at && at < node.end, "a split lies inside its node", at);
   const int32_t head = at - node.begin;
   auto upper = std::make_unique<Node>();
+  upper->id = ++last_id_;
+  upper->segment = node.segment;
   upper->parent = node.parent;
   upper->begin = node.begin;
   upper->end = at;
@@ -243,6 +247,11 @@ void RadixTree::ForEach(const std::function<void(const Scope&, Node&)>& visit) c
       for (auto child = node->children.rbegin(); child != node->children.rend(); ++child) open.push_back(child->get());
     }
   }
+}
+
+int64_t RadixTree::RootId(const Scope& scope) const {
+  const auto root = roots_.find(scope);
+  return root == roots_.end() ? 0 : root->second->id;
 }
 
 const Scope& RadixTree::ScopeOf(const Node& node) {

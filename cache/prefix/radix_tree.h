@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "cache/checkpoint/class_key.h"
 #include "cache/evict/node_use.h"
 #include "cache/page_table.h"
 #include "cache/prefix_match.h"
@@ -37,7 +38,15 @@ struct Checkpoint {
   CheckpointKind kind;
 };
 
+// What a prefix brought beyond what was there, and what it is a case of: positions [from, to).
+struct PrivateSegment {
+  ClassKey key;
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
 struct Node {
+  int64_t id = 0;                // Never reused; the lower part of a split keeps it.
   Node* parent = nullptr;        // Null: a root.
   const Scope* scope = nullptr;  // Of a root.
   int32_t begin = 0;             // Positions [begin, end) of the sequence.
@@ -47,6 +56,7 @@ struct Node {
   std::vector<PageRef> pages;                   // Of positions [begin, end), the first from page begin / 64; or none.
   std::optional<Checkpoint> checkpoint;         // State after `end` tokens.
   NodeUse use;                                  // Of requests whose match ended here.
+  std::optional<PrivateSegment> segment;        // That the node is a part of.
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
@@ -90,6 +100,8 @@ class RadixTree {
   int64_t node_count() const { return node_count_; }
 
   static const Scope& ScopeOf(const Node& node);
+  // 0: the scope has no tree.
+  int64_t RootId(const Scope& scope) const;
 
   // Walks everything; stops the process on a broken invariant.
   void CheckIntegrity() const;
@@ -100,6 +112,7 @@ class RadixTree {
 
   std::map<Scope, std::unique_ptr<Node>> roots_;
   int64_t node_count_ = 0;  // Roots not counted.
+  int64_t last_id_ = 0;
 };
 
 }  // namespace invar::cache
