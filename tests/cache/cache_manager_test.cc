@@ -7,24 +7,14 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/cache/token_lists.h"
 #include "tools/sim/random.h"
 
 namespace invar::cache {
 namespace {
 
-using Tokens = std::vector<TokenId>;
 constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 64, .state_bytes = 256};
 constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 64, .state_bytes = 0};
-
-Tokens Ids(const int32_t first, const int32_t count) {
-  Tokens tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
-  return tokens;
-}
-Tokens Join(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // The "state" after tokens: a rolling hash, as a model would leave it.
 uint64_t StateOf(const std::span<const TokenId> tokens) {

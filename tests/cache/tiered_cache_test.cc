@@ -12,24 +12,14 @@
 #include "cache/tiers/stores.h"
 #include "cache/tiers/threaded_tier.h"
 #include "tests/cache/tiers/temp_folder.h"
+#include "tests/cache/token_lists.h"
 
 namespace invar::cache {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
 constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 512, .state_bytes = 256};
 constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 512, .state_bytes = 0};
 
-Tokens Ids(const int32_t first, const int32_t count) {
-  Tokens tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
-  return tokens;
-}
-Tokens Join(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 // 8 bytes of KV a position, and a state: hashes of all tokens up to there.
 uint64_t HashOf(const std::span<const TokenId> tokens) {
   uint64_t hash = 1;

@@ -8,22 +8,12 @@
 #include <vector>
 
 #include "cache/prefix/resume.h"
+#include "tests/cache/token_lists.h"
 #include "tools/sim/random.h"
 
 namespace invar::cache {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
-Tokens Ids(const int32_t first, const int32_t count) {
-  Tokens tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.emplace_back(first + i);
-  return tokens;
-}
-Tokens Join(Tokens a, const Tokens& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 std::span<const TokenId> First(const Tokens& tokens, const int32_t n) { return std::span(tokens).first(n); }
 
 class RadixTreeTest : public testing::Test {
