@@ -112,6 +112,7 @@ struct PrefixStore::Shared {
 struct PrefixStore::Load {
   LoadedPrefix result;
   std::vector<Digest> chain;
+  std::map<TierKey, size_t> directories;  // Asked of a shared tier -> index into chain.
   int32_t limit = 0;
   PrefixMatch have;
   double tokens_per_second = 0;
@@ -210,17 +211,16 @@ void PrefixStore::Learn(const TierRecord& record, const size_t tier) {
   }
 }
 
-// A directory names no chain: it is that of the load's tokens whose key it has.
+// A directory names no chain: it is that of the load's tokens which was asked for by this key.
 void PrefixStore::LearnDirectory(const TierRecord& record, const size_t tier, const Load& load) {
-  for (const Digest& chain : load.chain) {
-    if (DirectoryKey(chain) != record.key) continue;
-    HeaderReader reader(std::string_view(record.header).substr(1));
-    while (!reader.AtEnd()) {
-      const std::optional<std::vector<TokenId>> tail = reader.TakeTail();
-      if (!tail.has_value()) return;
-      StateIn(record.key, *tail, StateKey(chain, *tail), load.chain.front()).place.tiers |= 1U << tier;
-    }
-    return;
+  const auto asked = load.directories.find(record.key);
+  if (asked == load.directories.end()) return;
+  const Digest& chain = load.chain[asked->second];
+  HeaderReader reader(std::string_view(record.header).substr(1));
+  while (!reader.AtEnd()) {
+    const std::optional<std::vector<TokenId>> tail = reader.TakeTail();
+    if (!tail.has_value()) return;
+    StateIn(record.key, *tail, StateKey(chain, *tail), load.chain.front()).place.tiers |= 1U << tier;
   }
 }
 
@@ -395,13 +395,14 @@ PrefixStore::Found PrefixStore::Search(const std::vector<Digest>& chain, const s
 // Reading must beat running: bytes / bandwidth < tokens / rate.
 bool PrefixStore::Pays(const Found& found, const PrefixMatch& have, const double tokens_per_second) const {
   if (tokens_per_second <= 0) return true;
+  std::vector<int64_t> bytes(tiers_.size());
+  for (const auto& [key, tier] : found.pages) bytes[tier] += options_.shape.page_bytes;
+  if (found.state.has_value()) bytes[found.state->second] += options_.shape.state_bytes;
   double seconds = 0;
-  const auto add = [&](const size_t tier, const int64_t bytes) {
-    const double rate = tiers_[tier]->Stats().read_bytes_per_second;
-    if (rate > 0) seconds += static_cast<double>(bytes) / rate;
-  };
-  for (const auto& [key, tier] : found.pages) add(tier, options_.shape.page_bytes);
-  if (found.state.has_value()) add(found.state->second, options_.shape.state_bytes);
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    const double rate = bytes[t] > 0 ? tiers_[t]->Stats().read_bytes_per_second : 0;
+    if (rate > 0) seconds += static_cast<double>(bytes[t]) / rate;
+  }
   const int32_t saved = found.tokens - have.state_tokens;
   return seconds < saved / tokens_per_second;
 }
@@ -430,7 +431,10 @@ std::optional<int64_t> PrefixStore::BeginLoad(const Scope& scope, const std::spa
 bool PrefixStore::BeginFind(Load& load, const size_t tier) {
   std::vector<TierKey> keys;
   for (size_t page = 0; page < load.chain.size() && keys.size() + 2 <= kFindKeysMax; ++page) {
-    if (options_.shape.state_bytes > 0) keys.push_back(DirectoryKey(load.chain[page]));
+    if (options_.shape.state_bytes > 0) {
+      keys.push_back(DirectoryKey(load.chain[page]));
+      load.directories[keys.back()] = page;
+    }
     if (page > 0) keys.push_back(PageKey(load.chain[page]));
   }
   const int64_t ticket = load.result.ticket;
