@@ -9,8 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,8 +55,12 @@ class BlockRef {
 
   Id id() const { return id_; }
   std::byte* data() const;
+  // Makes the first bytes of the block those of `from`; nothing where the pool has no memory. Requires: they fit.
+  void CopyFrom(std::span<const std::byte> from) const;
   // Another claim on the same block.
   BlockRef Share(Holder holder) const;
+  // All of the block; meaningful only where the pool has memory.
+  std::span<const std::byte> bytes() const { return {data(), static_cast<size_t>(pool_->block_bytes())}; }
 
  private:
   friend class BlockPool<Id>;
@@ -128,6 +134,11 @@ BlockRef<Id>::~BlockRef() {
 template <typename Id>
 std::byte* BlockRef<Id>::data() const {
   return pool_->BlockAt(id_);
+}
+
+template <typename Id>
+void BlockRef<Id>::CopyFrom(const std::span<const std::byte> from) const {
+  if (pool_->arena() != nullptr) std::memcpy(data(), from.data(), from.size());
 }
 
 template <typename Id>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -27,6 +26,8 @@ namespace {
 constexpr int32_t kPublishEvery = kernels::kPageTokens;
 // Two checkpoints closer than this are one: running so many tokens is cheaper than keeping a state.
 constexpr int32_t kNearTokens = kernels::kPageTokens;
+// A checkpoint so close behind the one resumed from is not made either.
+constexpr int32_t kSpacingMin = 8;
 
 // What a planned checkpoint must be expected to save: tokens, and as many times what one that is evicted was worth. It
 // is a guess about a prefix nobody came back to, where most others have been come back to.
@@ -46,6 +47,10 @@ int32_t TurnsBefore(const Match& match) {
     return use.origin == UseOrigin::kEnd ? use.turns + 1 : 0;
   }
   return 0;
+}
+
+void MarkUsed(Node& node, const TimeNs now) {
+  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
 }
 
 // The registry's own copy of `name`, which outlives every report.
@@ -109,6 +114,7 @@ struct CacheManager::Impl final : public EvictionListener {
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match,
                                          const std::optional<ClassKey>& key, int32_t private_from);
+  ClassKey KeyOf(const Scope& scope, const Node* trunk, int32_t length) const;
   std::optional<ClassKey> ClassOf(const PrefixQuery& query, const Match& found) const;
   void ObserveOverlap(const Match& found);
   void ObserveEntry(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t to);
@@ -186,21 +192,12 @@ PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
 // gets a copy; where the budget has no room for that, what is found ends with the page before.
 PageTable CacheManager::Impl::SharePages(Match& found, const TimeNs now) {
   PageTable pages;
-  size_t at = 0;
-  for (int32_t p = 0; p < shape.PagesFor(found.kv_tokens); ++p) {
-    // The deepest node with positions in the page.
-    while (at + 1 < found.nodes.size() && found.nodes[at + 1]->first_page() <= p &&
-           found.nodes[at + 1]->begin < found.kv_tokens) {
-      ++at;
-    }
-    const Node& node = *found.nodes[at];
-    pages.Append(node.pages[p - node.first_page()].Share(Holder::kLive));
-  }
+  for (const PageRef* const page : PagesAlong(found.nodes, found.kv_tokens)) pages.Append(page->Share(Holder::kLive));
   if (found.kv_tokens % kernels::kPageTokens == 0) return pages;
   const int32_t last = pages.size() - 1;
   if (MakeRoom(shape.page_bytes, now)) {
     std::optional<PageRef> own = memory.TakePage(Fill::kNone);
-    if (memory.pages().arena() != nullptr) std::memcpy(own->data(), pages.ref(last).data(), shape.page_bytes);
+    own->CopyFrom(pages.ref(last).bytes());
     pages.Replace(last, *std::move(own));
   } else {
     pages.RemoveLast();
@@ -240,9 +237,7 @@ SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now)
   if (MakeRoom(shape.state_bytes, now)) {
     std::optional<SlotRef> slot = memory.TakeSlot(checkpoint.has_value() ? Fill::kNone : Fill::kZero);
     if (slot.has_value()) {
-      if (checkpoint.has_value() && memory.slots().arena() != nullptr) {
-        std::memcpy(slot->data(), checkpoint->data(), shape.state_bytes);
-      }
+      if (checkpoint.has_value()) slot->CopyFrom(checkpoint->bytes());
       return *std::move(slot);
     }
   }
@@ -255,10 +250,15 @@ SlotRef CacheManager::Impl::SlotWith(const ResumePoint& point, const TimeNs now)
 std::optional<ClassKey> CacheManager::Impl::ClassOf(const PrefixQuery& query, const Match& found) const {
   const int32_t length = StableEnd(query) - found.tokens;
   if (!plans || length < 1 || (!found.nodes.empty() && found.nodes.back()->end != found.tokens)) return std::nullopt;
-  const int64_t root = tree.RootId(query.scope);
-  return ClassKey{.space = static_cast<uint64_t>(root),
-                  .trunk = found.nodes.empty() ? root : found.nodes.back()->id,
-                  .size_bucket = SizeBucket(length)};
+  return KeyOf(query.scope, found.nodes.empty() ? nullptr : found.nodes.back(), length);
+}
+
+// Of `length` tokens after `trunk`, or (null) from the start on.
+ClassKey CacheManager::Impl::KeyOf(const Scope& scope, const Node* const trunk, const int32_t length) const {
+  const int64_t root = tree.RootId(scope);
+  return {.space = static_cast<uint64_t>(root),
+          .trunk = trunk == nullptr ? root : trunk->id,
+          .size_bucket = SizeBucket(length)};
 }
 
 // Where in what an earlier prefix brought this one stops matching.
@@ -274,10 +274,7 @@ void CacheManager::Impl::ObserveEntry(const PrefixLease& lease, const std::span<
                                       const int32_t to) {
   const int32_t from = lease.private_from_;
   if (!plans || to <= from) return;
-  const int64_t root = tree.RootId(lease.scope_);
-  const ClassKey key{.space = static_cast<uint64_t>(root),
-                     .trunk = from == 0 ? root : tree.NodeAt(lease.scope_, tokens, from).id,
-                     .size_bucket = SizeBucket(to - from)};
+  const ClassKey key = KeyOf(lease.scope_, from == 0 ? nullptr : &tree.NodeAt(lease.scope_, tokens, from), to - from);
   planner.ObserveEntry(key);
   for (Node* node = &tree.NodeAt(lease.scope_, tokens, to); !node->is_root() && node->begin >= from;
        node = node->parent) {
@@ -297,7 +294,7 @@ std::vector<CheckpointPlace> CacheManager::Impl::PlacesFor(const PrefixQuery& qu
     if (at < first || at > last) return;
     const bool near = std::any_of(places.begin(), places.end(),
                                   [&](const CheckpointPlace& place) { return std::abs(place.at - at) < kNearTokens; });
-    if (!near && at - match.state_tokens >= std::min(kNearTokens, 8)) places.push_back({at, kind});
+    if (!near && at - match.state_tokens >= kSpacingMin) places.push_back({at, kind});
   };
   if (traits.at_hints) {
     for (const int32_t hint : query.hints) add(hint, CheckpointKind::kHint);
@@ -361,7 +358,7 @@ void CacheManager::Commit(PrefixLease& lease, const std::span<const TokenId> com
 
 void CacheManager::Impl::Publish(PrefixLease& lease, const std::span<const TokenId> tokens, const TimeNs now) {
   Node& node = tree.Insert(lease.scope_, tokens, lease.pages_);
-  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
+  MarkUsed(node, now);
   lease.published_ = static_cast<int32_t>(tokens.size());
   UsePagesOfTheTree(lease, node);
   if (lease.met_at_ > 0 && lease.met_at_ <= lease.published_) {
@@ -514,21 +511,21 @@ void CacheManager::Impl::Insert(LoadedPrefix& loaded, const TimeNs now) {
   for (const std::vector<std::byte>& bytes : loaded.pages) {
     if (!MakeRoom(shape.page_bytes, now)) return;
     std::optional<PageRef> page = memory.TakePage(Fill::kNone);
-    if (memory.pages().arena() != nullptr) std::memcpy(page->data(), bytes.data(), bytes.size());
+    page->CopyFrom(bytes);
     pages.Append(*std::move(page));
   }
   std::optional<SlotRef> state;
   if (has_state) {
     if (!MakeRoom(shape.state_bytes, now)) return;
     state = memory.TakeSlot(Fill::kNone);
-    if (memory.slots().arena() != nullptr) std::memcpy(state->data(), loaded.state.data(), loaded.state.size());
+    state->CopyFrom(loaded.state);
   }
   // A state alone may hang on KV deeper than the pages that came with it.
   const int32_t tokens = static_cast<int32_t>(loaded.tokens.size());
   if (pages.size() >= shape.PagesFor(tokens)) tree.Insert(loaded.scope, loaded.tokens, pages);
   if (tree.Find(loaded.scope, loaded.tokens).kv_tokens < tokens) return;
   Node& node = tree.NodeAt(loaded.scope, loaded.tokens, tokens);
-  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
+  MarkUsed(node, now);
   if (state.has_value() && !node.checkpoint.has_value()) {
     node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
   }
@@ -542,19 +539,12 @@ bool CacheManager::Impl::Write(const Node& node, const TimeNs now) {
     if (!n->has_kv()) return true;
     path.push_back(n);
   }
+  std::reverse(path.begin(), path.end());
   std::vector<TokenId> tokens;
-  StoredImage image;
-  image.pages.resize(shape.PagesFor(node.end));
-  for (auto n = path.rbegin(); n != path.rend(); ++n) {
-    tokens.insert(tokens.end(), (*n)->tokens.begin(), (*n)->tokens.end());
-    for (size_t p = 0; p < (*n)->pages.size(); ++p) {
-      image.pages[(*n)->first_page() + p] = {(*n)->pages[p].data(), static_cast<size_t>(shape.page_bytes)};
-    }
-  }
-  image.tokens = tokens;
-  if (node.checkpoint.has_value()) {
-    image.state = {node.checkpoint->state.data(), static_cast<size_t>(shape.state_bytes)};
-  }
+  for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
+  StoredImage image{.tokens = tokens, .pages = {}, .state = {}};
+  for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
+  if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
   return store.Write(RadixTree::ScopeOf(node), image, now);
 }
 

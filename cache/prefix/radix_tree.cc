@@ -92,6 +92,16 @@ int64_t CountBelow(const Node& node) {
 
 }  // namespace
 
+std::vector<const PageRef*> PagesAlong(const std::span<const Node* const> path, const int32_t tokens) {
+  std::vector<const PageRef*> pages(PagesFor(tokens));
+  for (const Node* const node : path) {
+    if (node->begin >= tokens) break;
+    const int32_t end = std::min(PagesFor(tokens), PagesFor(node->end));
+    for (int32_t p = node->first_page(); p < end; ++p) pages[p] = &node->pages[p - node->first_page()];
+  }
+  return pages;
+}
+
 Match RadixTree::Find(const Scope& scope, const std::span<const TokenId> tokens) const {
   Match match;
   const auto root = roots_.find(scope);

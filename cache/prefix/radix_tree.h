@@ -71,6 +71,10 @@ struct Match {
   int32_t kv_tokens = 0;  // Of these, from the start on, with KV.
 };
 
+// The pages of positions [0, tokens) along `path`, which leads down from below the root: of each page that of the
+// deepest node. Requires: the nodes have KV up to there.
+std::vector<const PageRef*> PagesAlong(std::span<const Node* const> path, int32_t tokens);
+
 class RadixTree {
  public:
   RadixTree() = default;
