@@ -1,6 +1,8 @@
 // v16: sixteen float lanes as two 256-bit registers. Included inside one instruction set's namespace.
 // Every operation is a single IEEE operation a lane under the thread's MXCSR (denormals flushed).
 
+#include "kernels/cpu/eight_lanes_inl.h"
+
 struct v16 {
   __m256 lo;
   __m256 hi;
@@ -93,20 +95,8 @@ static inline Pairs LoadPairs(const uint16_t* p) {
           {_mm256_castsi256_ps(_mm256_and_si256(lo, high_half)), _mm256_castsi256_ps(_mm256_and_si256(hi, high_half))}};
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.
-static inline float SumLanes(const v16 a) {
-  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
-}
-static inline float MaxLanes(const v16 a) {
-  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
-}
-static inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+static inline float SumLanes(const v16 a) { return SumOfEight(_mm256_add_ps(a.lo, a.hi)); }
+static inline float MaxLanes(const v16 a) { return MaxOfEight(_mm256_max_ps(a.lo, a.hi)); }
 
 // Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows. Sixteen registers hold
 // the accumulators (2 a row and group), the weights (2) and a broadcast; widening pairs on the way takes three more, so

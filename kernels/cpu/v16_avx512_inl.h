@@ -2,6 +2,8 @@
 // Every operation is a single IEEE operation a lane under the thread's MXCSR (denormals flushed). The bf16 pair product
 // (products_bf16_inl.h) ignores MXCSR but flushes and rounds the same way; the self-test at start proves it (isa.cc).
 
+#include "kernels/cpu/eight_lanes_inl.h"
+
 using v16 = __m512;
 
 static inline v16 Zero() { return _mm512_setzero_ps(); }
@@ -65,19 +67,11 @@ static inline Pairs LoadPairs(const uint16_t* p) {
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.
 static inline float SumLanes(const v16 a) {
-  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+  return SumOfEight(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
 static inline float MaxLanes(const v16 a) {
-  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+  return MaxOfEight(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
-static inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-static inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Largest tiles of the product kernel: rows, and column groups of 16 for each number of rows (24 of 32 registers).
 static constexpr int kMaxTileRows = 6;
