@@ -1,7 +1,7 @@
 // Name -> policy, one line each.
-#include <algorithm>
 #include <array>
 
+#include "base/names_of.h"
 #include "cache/checkpoint/policies.h"
 
 namespace invar::cache {
@@ -25,11 +25,7 @@ constexpr std::array kRows = {
     Row{"branch-on-demand", MakeBranchOnDemandPlacement},
 };
 
-constexpr auto kNames = [] {
-  std::array<std::string_view, kRows.size()> names{};
-  std::transform(kRows.begin(), kRows.end(), names.begin(), [](const Row& row) { return row.name; });
-  return names;
-}();
+constexpr auto kNames = NamesOf(kRows);
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/names_of.h"
 #include "cache/evict/orders.h"
 
 namespace invar::cache {
@@ -18,11 +19,7 @@ constexpr std::array kRows = {
     Row{"node-demand", MakeNodeDemand},
 };
 
-constexpr auto kNames = [] {
-  std::array<std::string_view, kRows.size()> names{};
-  std::transform(kRows.begin(), kRows.end(), names.begin(), [](const Row& row) { return row.name; });
-  return names;
-}();
+constexpr auto kNames = NamesOf(kRows);
 
 }  // namespace
 
