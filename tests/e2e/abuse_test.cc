@@ -1,9 +1,7 @@
 // What an open port meets: floods of connections, no file descriptors left, silence, rapid reset. The good client
 // beside them must not notice.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,6 +14,7 @@
 #include "config/fields.h"
 #include "tests/e2e/child_process.h"
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/loopback.h"
 
 namespace invar::e2e {
 namespace {
@@ -23,11 +22,7 @@ namespace {
 class RawConnection {
  public:
   explicit RawConnection(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(config::ParseAddress(address)->port));
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+    connected_ = ConnectLoopback(fd_, config::ParseAddress(address)->port);
     const int on = 1;
     setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }

@@ -1,9 +1,7 @@
 // The accept loop with a sink in gRPC's place that can hold it still: who is refused, who waits, who never arrives.
 #include "server/connection_acceptor.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "config/fields.h"
+#include "tests/support/loopback.h"
 
 namespace invar::server {
 namespace {
@@ -70,11 +69,7 @@ struct Client {
     if (fd >= 0) close(fd);
   }
   void Connect(const std::string& address) const {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(config::ParseAddress(address)->port));
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    ASSERT_TRUE(ConnectLoopback(fd, config::ParseAddress(address)->port));
   }
   int fd = -1;
 };

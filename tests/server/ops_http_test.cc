@@ -1,10 +1,8 @@
 // The ops port among clients that are slow, many or wrong: a probe is answered all the same.
 #include "server/ops_http.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <string>
 
 #include "config/fields.h"
+#include "tests/support/loopback.h"
 
 namespace invar::server {
 namespace {
@@ -24,11 +23,7 @@ using testing::StartsWith;
 class Client {
  public:
   explicit Client(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(config::ParseAddress(address)->port));
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    EXPECT_TRUE(ConnectLoopback(fd_, config::ParseAddress(address)->port));
   }
   ~Client() { close(fd_); }
   Client(const Client&) = delete;
