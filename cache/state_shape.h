@@ -3,16 +3,17 @@
 
 #include <cstdint>
 
+#include "kernels/numerics.h"
+
 namespace invar::cache {
 
 struct StateShape {
-  int32_t page_tokens = 64;  // Positions in one page.
-  int64_t page_bytes = 0;    // One page, all attention layers.
-  int64_t state_bytes = 0;   // Recurrent and convolution state of one sequence, all layers; 0 where there is none.
+  int64_t page_bytes = 0;   // One page, all attention layers.
+  int64_t state_bytes = 0;  // Recurrent and convolution state of one sequence, all layers; 0 where there is none.
 
   // Pages that hold `tokens` positions.
-  int32_t PagesFor(const int64_t tokens) const {
-    return static_cast<int32_t>((tokens + page_tokens - 1) / page_tokens);
+  static constexpr int32_t PagesFor(const int64_t tokens) {
+    return static_cast<int32_t>((tokens + kernels::kPageTokens - 1) / kernels::kPageTokens);
   }
 };
 

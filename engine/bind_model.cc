@@ -9,7 +9,7 @@
 namespace invar::engine {
 
 cache::StateShape ShapeOf(const models::ModelSpec& spec) {
-  return {.page_tokens = kernels::kPageTokens, .page_bytes = spec.page_bytes, .state_bytes = spec.state_bytes};
+  return {.page_bytes = spec.page_bytes, .state_bytes = spec.state_bytes};
 }
 
 StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptions& options) {

@@ -22,6 +22,7 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/validate.h"
+#include "kernels/numerics.h"
 
 namespace invar::engine {
 namespace {
@@ -67,7 +68,7 @@ struct Engine::Impl {
         tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
     request_limits = {.usable_ids = ids,
                       .max_sequence_tokens = spec.max_sequence_tokens,
-                      .page_tokens = shape.page_tokens,
+                      .page_tokens = kernels::kPageTokens,
                       .pages = plan.pages,
                       .has_text = tokenizer != nullptr,
                       .stop_strings_max = options.stop_strings_max,
@@ -77,7 +78,7 @@ struct Engine::Impl {
                         .max_logits_rows = options.max_logits_rows,
                         .prefill_chunk_tokens = options.prefill_chunk_tokens,
                         .max_running = options.max_running,
-                        .page_tokens = shape.page_tokens};
+                        .page_tokens = kernels::kPageTokens};
     PublishStats();
   }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cache/state_shape.h"
 
 namespace invar::cache {
 namespace {
@@ -241,7 +242,7 @@ Node* Evictor::TrimUpward(Node& node, const int64_t dense_bytes, const TimeNs no
           std::max({end, left->begin, static_cast<int32_t>(std::max<int64_t>(0, last_page - pages + 1) * kPageTokens)});
     }
     if (end >= left->end) return left;
-    counts_.pages += (left->end + kPageTokens - 1) / kPageTokens - (end + kPageTokens - 1) / kPageTokens;
+    counts_.pages += StateShape::PagesFor(left->end) - StateShape::PagesFor(end);
     Node* const parent = left->parent;
     const bool whole = end == left->begin;
     if (whole) demand_.Fall(left->use, parent->is_root() ? nullptr : &parent->use, now);

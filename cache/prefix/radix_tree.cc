@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/state_shape.h"
 
 namespace invar::cache {
 namespace {
 
 using kernels::kPageTokens;
 
-int32_t PagesFor(const int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+constexpr auto PagesFor = StateShape::PagesFor;
 
 // Where a child that starts with `token` is or would stand.
 std::vector<std::unique_ptr<Node>>::const_iterator ChildPlace(const Node& node, const TokenId token) {

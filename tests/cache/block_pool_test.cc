@@ -128,7 +128,7 @@ TEST(BlockPool, WithoutBackingBlocksAreOnlyCounted) {
 }
 
 TEST(CacheMemory, PagesAndSlotsShareOneBudget) {
-  CacheMemory memory({.page_tokens = 64, .page_bytes = 100, .state_bytes = 250}, 600, 0, Backing::kMemory);
+  CacheMemory memory({.page_bytes = 100, .state_bytes = 250}, 600, 0, Backing::kMemory);
   std::vector<PageRef> pages;
   std::vector<SlotRef> slots;
   slots.push_back(memory.TakeSlot(Fill::kZero).value());

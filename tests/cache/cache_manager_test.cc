@@ -13,8 +13,8 @@
 namespace invar::cache {
 namespace {
 
-constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 64, .state_bytes = 256};
-constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 64, .state_bytes = 0};
+constexpr StateShape kHybrid{.page_bytes = 64, .state_bytes = 256};
+constexpr StateShape kDense{.page_bytes = 64, .state_bytes = 0};
 
 // The "state" after tokens: a rolling hash, as a model would leave it.
 uint64_t StateOf(const std::span<const TokenId> tokens) {
@@ -208,7 +208,7 @@ TEST(CacheManager, ForgetsOneScope) {
 
 // What a match leads to beyond its KV may be evicted while room is made for its last page. (Shows under ASan.)
 TEST(CacheManager, EvictsNodesWithoutKvBehindAMatchWhileItIsTaken) {
-  constexpr StateShape kLargePages{.page_tokens = 64, .page_bytes = 4096, .state_bytes = 64};
+  constexpr StateShape kLargePages{.page_bytes = 4096, .state_bytes = 64};
   Rig rig(kLargePages, 3 * 4096 + 8 * 64);
   rig.Whole(Ids(0, 100));
   rig.Whole(Ids(0, 160));

@@ -17,8 +17,8 @@
 namespace invar::cache {
 namespace {
 
-constexpr StateShape kHybrid{.page_tokens = 64, .page_bytes = 512, .state_bytes = 256};
-constexpr StateShape kDense{.page_tokens = 64, .page_bytes = 512, .state_bytes = 0};
+constexpr StateShape kHybrid{.page_bytes = 512, .state_bytes = 256};
+constexpr StateShape kDense{.page_bytes = 512, .state_bytes = 0};
 
 // 8 bytes of KV a position, and a state: hashes of all tokens up to there.
 uint64_t HashOf(const std::span<const TokenId> tokens) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/numerics.h"
 #include "tools/cache_sim/policies.h"
 #include "tools/cache_sim/replay.h"
 #include "tools/cache_sim/trace.h"
@@ -90,7 +91,7 @@ void PrintTable(const std::vector<Row>& rows) {
 Row RunOne(const cache_sim::Trace& trace, const CacheSimOptions& options, const std::string& policy,
            const Budget& budget) {
   cache::CacheOptions cache = *cache_sim::OptionsOf(policy);
-  cache.shape = {.page_bytes = options.kv_bytes_per_token * cache.shape.page_tokens,
+  cache.shape = {.page_bytes = options.kv_bytes_per_token * kernels::kPageTokens,
                  .state_bytes = options.checkpoint_bytes};
   cache.slots_without_bytes = 1;
   cache.budget_bytes = budget.bytes();
