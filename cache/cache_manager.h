@@ -5,65 +5,24 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "cache/arrival.h"
 #include "cache/cache_memory.h"
+#include "cache/cache_options.h"
 #include "cache/flush.h"
 #include "cache/lease.h"
 #include "cache/placement_report.h"
-#include "cache/prefix_match.h"
-#include "cache/scope.h"
-#include "cache/state_shape.h"
+#include "cache/prefix_query.h"
 #include "cache/tiers/tier.h"
 
 namespace invar::cache {
-
-struct CacheOptions {
-  StateShape shape;
-  int64_t budget_bytes = 0;  // Live sequences and everything cached.
-  int32_t slots_without_bytes = 0;
-  Backing backing = Backing::kMemory;
-  std::string placement = "optimal-dp";  // One of PlacementNames() (checkpoint/placement.h).
-  int32_t placement_slots = 8;           // Most checkpoints a prompt that Place() chooses.
-  bool plans = true;                     // Learn where prefixes of a class are come back to (placements that can).
-  std::string eviction = "duel";         // Or one of EvictionOrderNames() (evict/orders.h).
-  double probation_share = 0.02;         // Of the budget: most that planned checkpoints hold before their first hit.
-  std::string identity = {};             // Model fingerprint and numerics id: what tiers must agree in.
-  std::function<void()> wake = {};       // A tier has finished something: TakeArrivals. Any thread.
-  TimeNs tier_read_limit = int64_t{2} * 1'000'000'000;
-  TimeNs tier_write_limit = int64_t{30} * 1'000'000'000;
-};
-
-struct PrefixQuery {
-  Scope scope;
-  std::span<const TokenId> tokens;  // Everything known of the sequence.
-  int32_t prompt_tokens = 0;
-  int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
-  int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
-  bool read = true;           // Use what is there.
-  bool write = true;          // Leave something.
-  std::span<const int32_t> hints = {};  // Where the caller wants checkpoints.
-};
-
-// A state to be copied out of a span while it runs: after `after` tokens, to slot `to`.
-struct StateEmission {
-  int32_t after = 0;
-  SlotId to;
-};
-
-// What a tier brought for the caller of Prefetch with this ticket: `tier` is empty where that was nothing.
-struct Arrival {
-  int64_t ticket = 0;
-  std::string_view tier;
-};
 
 class CacheManager {
  public:

@@ -16,15 +16,24 @@
 
 namespace invar::cache {
 
+// A state to be copied out of a span while it runs: after `after` tokens, to slot `to`.
+struct StateEmission {
+  int32_t after = 0;
+  SlotId to;
+};
+
 class PrefixLease {
  public:
   const PageTable& pages() const { return pages_; }
   SlotId slot() const { return slot_.id(); }
   // What the sequence found when it began.
   const PrefixMatch& match() const { return match_; }
+  const Scope& scope() const { return scope_; }
+  // Whether it leaves something in the cache.
+  bool publishes() const { return publishes_; }
 
  private:
-  friend class CacheManager;
+  friend class PrefixCache;
   struct Emission {
     int32_t at = 0;
     CheckpointKind kind;

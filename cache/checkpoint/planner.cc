@@ -91,7 +91,7 @@ void FillSavings(std::vector<Candidate>& candidates, const DemandView demand, co
 std::vector<int32_t> DepthsIn(const std::span<const Candidate> candidates, const PlanRequest& request) {
   std::vector<int32_t> depths;
   for (const Candidate& candidate : candidates) {
-    if (candidate.at > request.from) depths.push_back(candidate.at - request.from);
+    if (candidate.at > request.from && candidate.at <= request.to) depths.push_back(candidate.at - request.from);
   }
   return depths;
 }
@@ -242,7 +242,8 @@ void CheckpointPlanner::TakeFinished() {
 std::vector<Candidate> CheckpointPlanner::MergedFixed(const PlanRequest& request) const {
   std::vector<CheckpointPlace> fixed;
   for (const CheckpointPlace& candidate : request.fixed) {
-    const bool passes = candidate.at > request.resume && candidate.at <= request.to;
+    const bool passes = candidate.at - request.resume >= options_.resume_spacing &&
+                        candidate.at <= std::max(request.to, request.run_end);
     if (passes && Uses(traits_, candidate.kind)) fixed.push_back(candidate);
   }
   std::sort(fixed.begin(), fixed.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
@@ -284,6 +285,7 @@ std::vector<Candidate> CheckpointPlanner::Choose(const PlanRequest& request, con
   std::vector<Candidate> chosen = MergedFixed(request);
   for (const int32_t depth : PlannedDepths(request, *policy_, demand, chosen, options_.slots)) {
     const int32_t at = request.from + depth;
+    if (at - request.resume < options_.resume_spacing) continue;
     if (!IsCrowded(chosen, at, options_.merge_tokens)) Insert(chosen, {.at = at});
   }
   FillSavings(chosen, demand, request);
@@ -293,8 +295,8 @@ std::vector<Candidate> CheckpointPlanner::Choose(const PlanRequest& request, con
 std::vector<Candidate> CheckpointPlanner::Plan(const PlanRequest& request) {
   TakeFinished();
   Demand demand;
-  if (traits_.reads_demand) {
-    Class& of = ClassOf(request.key);
+  if (traits_.reads_demand && request.key.has_value()) {
+    Class& of = ClassOf(*request.key);
     of.price = request.price;
     demand = DemandOf(of, request);
   }
@@ -309,7 +311,8 @@ std::vector<Candidate> CheckpointPlanner::Plan(const PlanRequest& request) {
 PlanExplanation CheckpointPlanner::Explain(const PlanRequest& request) const {
   PlanExplanation out;
   out.price = request.price;
-  if (const Class* const of = FindClass(request.key); of != nullptr && of->prior != nullptr) {
+  const Class* const of = request.key.has_value() ? FindClass(*request.key) : nullptr;
+  if (of != nullptr && of->prior != nullptr) {
     out.learned = true;
     out.anchor = of->prior->anchor;
     out.back_test = of->prior->back_test;

@@ -14,6 +14,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -41,17 +42,19 @@ struct Candidate {
 };
 
 struct PlanRequest {
-  ClassKey key;
-  int32_t resume = 0;                        // State is known here; checkpoints are possible from resume + 1 on.
+  std::optional<ClassKey> key;               // None: nothing that was learned applies.
+  int32_t resume = 0;                        // State is known here; checkpoints are possible after it.
   int32_t from = 0;                          // End of what is shared: the private segment begins. At least `resume`.
-  int32_t to = 0;                            // End of what will run. At least `from`.
-  std::span<const CheckpointPlace> fixed{};  // Any order; those outside (resume, to] are left out.
+  int32_t to = 0;                            // End of the private segment. At least `from`.
+  int32_t run_end = 0;                       // Fixed candidates may lie up to here, where that is beyond `to`.
+  std::span<const CheckpointPlace> fixed{};  // Any order; those that cannot be are left out.
   int64_t price = 0;                         // What a planned checkpoint must save: tokens x kWeightOne.
 };
 
 struct PlannerOptions {
   int32_t slots = 8;               // Most planned checkpoints a request.
-  int32_t merge_tokens = 64;       // Checkpoints closer than this are one.
+  int32_t merge_tokens = 64;       // Checkpoints closer than this are one: running the tokens is cheaper than a state.
+  int32_t resume_spacing = 8;      // A checkpoint closer than this behind the one resumed from is not made.
   int32_t restore_tokens = 0;      // Work of a restore, in tokens of prefill.
   int32_t drift_max = 100;         // Renew a prior whose histogram moved by more, in thousandths of its mass...
   int32_t observations_max = 64;   // ... or after this many overlaps; at most 128.

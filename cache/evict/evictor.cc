@@ -170,7 +170,7 @@ class Evictor::Pass {
 
   void Evict(const int32_t i, const int64_t bytes) {
     Node& node = *places_[i].node;
-    evictor_.listener_.Evicting(node, now_);
+    if (evictor_.listener_ != nullptr) evictor_.listener_->Evicting(node, now_);
     const int32_t above = evictor_.has_state_ ? CheckpointAbove(i) : places_[i].parent;
     if (evictor_.has_state_) {
       if (above != kNoParent) places_[above].demand += places_[i].demand;
@@ -259,7 +259,7 @@ void Evictor::PutOnProbation(Node& node, const int64_t budget_bytes, const TimeN
   probation_.push_back(&node);
   while (probation_count() * memory_.slots().block_bytes() > budget_bytes) {
     Node& oldest = *probation_.front();
-    listener_.Evicting(oldest, now);
+    if (listener_ != nullptr) listener_->Evicting(oldest, now);
     DropCheckpoint(oldest);
     ++counts_.checkpoints;
     TrimUpward(oldest, 0, now);

@@ -30,8 +30,8 @@ struct EvictionCounts {
 
 class Evictor {
  public:
-  // `has_state`: checkpoints decide what is usable. Requires: all outlive this.
-  Evictor(RadixTree& tree, CacheMemory& memory, DemandModel& demand, EvictionListener& listener, bool has_state)
+  // `listener`: may be null. `has_state`: checkpoints decide what is usable. Requires: all outlive this.
+  Evictor(RadixTree& tree, CacheMemory& memory, DemandModel& demand, EvictionListener* listener, bool has_state)
       : tree_(tree), memory_(memory), demand_(demand), listener_(listener), has_state_(has_state) {}
 
   // Makes `bytes` more fit into the budget, in the order of `order`. False: what is left is live.
@@ -65,7 +65,7 @@ class Evictor {
   RadixTree& tree_;
   CacheMemory& memory_;
   DemandModel& demand_;
-  EvictionListener& listener_;
+  EvictionListener* const listener_;
   const bool has_state_;
 
   std::deque<Node*> probation_;  // The oldest first.

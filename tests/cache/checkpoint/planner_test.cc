@@ -132,6 +132,38 @@ TEST_F(Planner, MergesFixedCandidatesByImportance) {
             (std::vector<Kind>{Kind::kHint, Kind::kBranch, Kind::kHint, Kind::kHint, Kind::kHint, Kind::kPromptEnd}));
 }
 
+// What comes after the part that follow-ups repeat runs too, and a caller may want a state there.
+TEST_F(Planner, KeepsFixedCandidatesBeyondTheSegmentUpToTheEndOfTheRun) {
+  CheckpointPlanner planner = Make({.slots = 1});
+  Teach(planner, 20, 2, 8192, 5000);
+  const std::vector<CheckpointPlace> fixed = {{8400, Kind::kHint}, {8500, Kind::kHint}};
+  PlanRequest request = Request(8192);
+  request.run_end = 8450;
+  request.fixed = fixed;
+  EXPECT_EQ(Positions(planner.Plan(request)), (std::vector<int32_t>{4992, 8400}));
+}
+
+TEST_F(Planner, PlacesNothingRightBehindWhereItResumes) {
+  CheckpointPlanner planner = Make();
+  const std::vector<CheckpointPlace> fixed = {{107, Kind::kHint}, {300, Kind::kHint}};
+  PlanRequest request = Request(1000);
+  request.resume = request.from = 100;
+  request.fixed = fixed;
+  EXPECT_EQ(Positions(planner.Plan(request)), (std::vector<int32_t>{300}));
+  request.resume = request.from = 99;
+  EXPECT_EQ(Positions(planner.Plan(request)), (std::vector<int32_t>{107, 300}));
+}
+
+TEST_F(Planner, WithoutAClassPlacesWhatIsFixed) {
+  CheckpointPlanner planner = Make();
+  Teach(planner, 20, 2, 8192, 5000);
+  const std::vector<CheckpointPlace> fixed = {{8000, Kind::kPromptEnd}};
+  PlanRequest request = Request(8192);
+  request.key.reset();
+  request.fixed = fixed;
+  EXPECT_EQ(Positions(planner.Plan(request)), (std::vector<int32_t>{8000}));
+}
+
 TEST_F(Planner, KeepsABranchOnTheSpanThatRunsOnlyForItsState) {
   CheckpointPlanner planner = Make();
   const std::vector<CheckpointPlace> fixed = {{600, Kind::kBranch}, {200, Kind::kHint}, {100, Kind::kHint}};
@@ -197,14 +229,14 @@ TEST_F(Planner, ExplainsItsPlanAndTheAlternativesAtEqualSlots) {
     // "sqrt" places so many of them, whatever it is given.
     EXPECT_TRUE(alternative.policy == "sqrt" || alternative.cost >= why.cost) << alternative.policy;
   }
-  EXPECT_FALSE(planner.Explain({.key = {.space = 9}, .to = 100}).learned);
+  EXPECT_FALSE(planner.Explain({.key = ClassKey{.space = 9}, .to = 100}).learned);
 }
 
 TEST_F(Planner, TenantsDoNotTeachEachOther) {
   CheckpointPlanner planner = Make();
   Teach(planner, 20, 4, 8192, 5000);
   PlanRequest request = Request(8192);
-  request.key.space = 99;
+  request.key->space = 99;
   EXPECT_TRUE(planner.Plan(request).empty());
 }
 

@@ -35,15 +35,11 @@ class Spy final : public EvictionOrder {
   mutable std::vector<UnitNumbers> asked_;
 };
 
-struct Nobody final : EvictionListener {
-  void Evicting(const Node&, TimeNs) override {}
-};
-
 class Rig {
  public:
   explicit Rig(const int64_t budget, const bool has_state = true)
       : memory_({.page_bytes = kPageBytes, .state_bytes = has_state ? kStateBytes : 0}, budget, 4, Backing::kNone),
-        evictor_(tree_, memory_, demand_, nobody_, has_state) {}
+        evictor_(tree_, memory_, demand_, /*listener=*/nullptr, has_state) {}
 
   PageTable PagesOf(const Tokens& tokens) {
     PageTable pages;
@@ -75,7 +71,6 @@ class Rig {
   CacheMemory memory_;
   RadixTree tree_;
   DemandModel demand_;
-  Nobody nobody_;
   Evictor evictor_;
 };
 

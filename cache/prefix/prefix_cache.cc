@@ -1,0 +1,311 @@
+// The lease calls over tree, memory and evictor.
+#include "cache/prefix/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace invar::cache {
+namespace {
+
+// A sequence that decodes is published so often: the walk is per token, the use of it is rare.
+constexpr int32_t kPublishEvery = kernels::kPageTokens;
+
+// How many requests in a row a request follows up: it does where the last place it passes that requests are expected at
+// is the end of one.
+int32_t TurnsBefore(const Match& match) {
+  for (auto node = match.nodes.rbegin(); node != match.nodes.rend(); ++node) {
+    const NodeUse& use = (*node)->use;
+    if ((*node)->end > match.tokens || use.origin == UseOrigin::kNone) continue;
+    return use.origin == UseOrigin::kEnd ? use.turns + 1 : 0;
+  }
+  return 0;
+}
+
+void MarkUsed(Node& node, const TimeNs now) {
+  for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
+}
+
+}  // namespace
+
+PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order, PlanExecutor& executor,
+                         EvictionListener* const listener)
+    : shape_(options.shape),
+      has_state_(options.shape.state_bytes > 0),
+      probation_bytes_(static_cast<int64_t>(options.probation_share * static_cast<double>(options.budget_bytes))),
+      memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
+      placer_({.placement = options.placement, .slots = options.placement_slots, .learns = options.plans && has_state_},
+              tree_, executor),
+      evictor_(tree_, memory_, demand_, listener, has_state_),
+      order_(&order) {}
+
+// --- Begin ---
+
+PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
+  const int32_t tokens = static_cast<int32_t>(query.tokens.size());
+  Check(query.resume_limit < tokens, "a token is left to run", query.resume_limit, tokens);
+  Match found;
+  if (query.read) found = tree_.Find(query.scope, query.tokens);
+  for (Node* const node : found.nodes) node->use.used_at = now;
+  const int32_t matched = found.tokens;
+  const int32_t turns = TurnsBefore(found);
+  const std::optional<ClassKey> key = placer_.ClassOf(query, found);
+  if (query.read && tokens == query.prompt_tokens) placer_.ObserveOverlap(found);
+  // Nothing of nodes without KV is claimed below, so making room may end them.
+  while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
+  PageTable pages = SharePages(found, now);
+  const ResumePoint point = Resume(found, query.resume_limit, has_state_);
+  PrefixLease lease(query.scope, SlotWith(point, now));
+  lease.pages_ = std::move(pages);
+  lease.match_ = point.match;
+  lease.publishes_ = query.write && placer_.traits().keeps_kv;
+  if (has_state_ && lease.publishes_) {
+    lease.places_ = placer_.PlacesFor(query, point.match, key, matched, PriceTokens());
+  }
+  ExpectDemand(lease, query, matched, turns);
+  if (point.from != nullptr) MeetPlanned(*point.from, now);
+  if (query.read) {
+    ++report_.queries;
+    report_.queried_tokens += tokens;
+    report_.kv_match_tokens += point.match.kv_tokens;
+    report_.state_match_tokens += point.match.state_tokens;
+    report_.recomputed_tokens += std::max(0, point.match.kv_tokens - point.match.state_tokens);
+  }
+  return lease;
+}
+
+// Claims on the pages of `found`. Others read the shared part of the last one while this sequence goes on in it, so it
+// gets a copy; where the budget has no room for that, what is found ends with the page before.
+PageTable PrefixCache::SharePages(Match& found, const TimeNs now) {
+  PageTable pages;
+  for (const PageRef* const page : PagesAlong(found.nodes, found.kv_tokens)) pages.Append(page->Share(Holder::kLive));
+  if (found.kv_tokens % kernels::kPageTokens == 0) return pages;
+  const int32_t last = pages.size() - 1;
+  if (MakeRoom(shape_.page_bytes, now)) {
+    std::optional<PageRef> own = memory_.TakePage(Fill::kNone);
+    own->CopyFrom(pages.ref(last).bytes());
+    pages.Replace(last, *std::move(own));
+  } else {
+    pages.RemoveLast();
+    found.kv_tokens = last * kernels::kPageTokens;
+  }
+  return pages;
+}
+
+// A sequence that goes on after a preemption comes to what it left itself: no demand.
+void PrefixCache::ExpectDemand(PrefixLease& lease, const PrefixQuery& query, const int32_t matched,
+                               const int32_t turns) {
+  const bool goes_on = static_cast<int32_t>(query.tokens.size()) > query.prompt_tokens;
+  lease.turns_ = goes_on ? std::max(0, turns - 1) : turns;
+  if (goes_on) return;
+  lease.met_at_ = matched;
+  lease.private_from_ = matched;
+  lease.stable_at_ = StableEnd(query);
+}
+
+// The expectation that placed a checkpoint has come true.
+void PrefixCache::MeetPlanned(Node& node, const TimeNs now) {
+  evictor_.Promote(node);
+  if (node.use.origin == UseOrigin::kPlanned) demand_.Hit(node.use, now);
+}
+
+PageRef PrefixCache::TakePage(const TimeNs now) {
+  const bool room = MakeRoom(shape_.page_bytes, now);
+  std::optional<PageRef> page = memory_.TakePage(Fill::kZero);
+  Check(room && page.has_value(), "live sequences leave room for the pages they were planned with");
+  return *std::move(page);
+}
+
+// A running slot with the state of `point`. Where the budget does not hold both, the checkpoint itself becomes it.
+SlotRef PrefixCache::SlotWith(const ResumePoint& point, const TimeNs now) {
+  std::optional<SlotRef> checkpoint;
+  if (point.from != nullptr) checkpoint = point.from->checkpoint->state.Share(Holder::kLive);
+  if (MakeRoom(shape_.state_bytes, now)) {
+    std::optional<SlotRef> slot = memory_.TakeSlot(checkpoint.has_value() ? Fill::kNone : Fill::kZero);
+    if (slot.has_value()) {
+      if (checkpoint.has_value()) slot->CopyFrom(checkpoint->bytes());
+      return *std::move(slot);
+    }
+  }
+  Check(checkpoint.has_value(), "live sequences leave room for one more slot");
+  point.from->checkpoint.reset();
+  return *std::move(checkpoint);
+}
+
+// --- A span ---
+
+void PrefixCache::Extend(PrefixLease& lease, const int32_t end, const TimeNs now) {
+  while (lease.pages_.size() < shape_.PagesFor(end)) lease.pages_.Append(TakePage(now));
+}
+
+void PrefixCache::Emit(PrefixLease& lease, const int32_t first, const int32_t end, const TimeNs now,
+                       std::vector<StateEmission>& out) {
+  Check(lease.emissions_.empty(), "a span is committed before the next");
+  while (!lease.places_.empty() && lease.places_.front().at <= end) {
+    const CheckpointPlace place = lease.places_.front();
+    lease.places_.erase(lease.places_.begin());
+    if (place.at <= first) continue;
+    std::optional<SlotRef> slot;
+    if (MakeRoom(shape_.state_bytes, now)) slot = memory_.TakeSlot(Fill::kNone);
+    if (!slot.has_value()) {
+      ++report_.checkpoints_skipped;
+      continue;
+    }
+    out.push_back({place.at, slot->id()});
+    lease.emissions_.push_back({place.at, place.kind, *std::move(slot)});
+  }
+}
+
+void PrefixCache::Commit(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
+  const int32_t tokens = static_cast<int32_t>(computed.size());
+  if (!lease.publishes_ || (lease.emissions_.empty() && tokens - lease.published_ < kPublishEvery)) return;
+  Publish(lease, computed, now);
+  for (PrefixLease::Emission& emission : lease.emissions_) {
+    Keep(lease, computed, emission.at, emission.kind, std::move(emission.state), now);
+  }
+  lease.emissions_.clear();
+}
+
+void PrefixCache::Publish(PrefixLease& lease, const std::span<const TokenId> tokens, const TimeNs now) {
+  Node& node = tree_.Insert(lease.scope_, tokens, lease.pages_);
+  MarkUsed(node, now);
+  lease.published_ = static_cast<int32_t>(tokens.size());
+  UsePagesOfTheTree(lease, node);
+  if (lease.met_at_ > 0 && lease.met_at_ <= lease.published_) {
+    demand_.Hit(tree_.NodeAt(lease.scope_, tokens, std::exchange(lease.met_at_, 0)).use, now);
+  }
+  if (lease.stable_at_ > 0 && lease.stable_at_ <= lease.published_) {
+    const int32_t stable_at = std::exchange(lease.stable_at_, 0);
+    placer_.ObserveEntry(lease.scope_, tokens, lease.private_from_, stable_at);
+    Node& stable = tree_.NodeAt(lease.scope_, tokens, stable_at);
+    DemandModel::Begin(stable.use, UseOrigin::kEnd, now, lease.turns_);
+  }
+}
+
+// Where another sequence was here first, its pages hold the same bits, and this one's own go. Otherwise the tree's
+// would lie, cached, above a leaf that this sequence holds: neither live nor to be had by cutting leaves. Only whole
+// pages: in its last one the sequence goes on writing.
+void PrefixCache::UsePagesOfTheTree(PrefixLease& lease, const Node& end) {
+  int32_t below = end.end / kernels::kPageTokens;  // Pages from here on are done, or a deeper node's.
+  for (const Node* node = &end; !node->is_root(); node = node->parent) {
+    for (int32_t p = node->first_page(); p < below; ++p) {
+      const PageRef& page = node->pages[p - node->first_page()];
+      if (page.id() != lease.pages_.ref(p).id()) lease.pages_.Replace(p, page.Share(Holder::kLive));
+    }
+    below = std::min(below, node->first_page());
+  }
+}
+
+// Requires: the tree holds `tokens`.
+void PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> tokens, const int32_t at,
+                       const CheckpointKind kind, SlotRef state, const TimeNs now) {
+  Node& node = tree_.NodeAt(lease.scope_, tokens, at);
+  node.use.used_at = now;
+  if (node.checkpoint.has_value()) return;  // Another sequence was here: the same bits.
+  node.checkpoint = Checkpoint{state.Share(Holder::kCached), kind};
+  ++report_.checkpoints_made[static_cast<size_t>(kind)];
+  if (kind == CheckpointKind::kPlanned && placer_.traits().reads_demand) {
+    DemandModel::Begin(node.use, UseOrigin::kPlanned, now);
+    evictor_.PutOnProbation(node, probation_bytes_, now);
+  }
+}
+
+// --- End ---
+
+void PrefixCache::Release(PrefixLease lease, const std::span<const TokenId> computed, const CheckpointKind kind,
+                          const TimeNs now) {
+  if (!lease.publishes_ || computed.empty()) return;
+  Publish(lease, computed, now);
+  if (kind == CheckpointKind::kEnd) {
+    Node& end = tree_.NodeAt(lease.scope_, computed, static_cast<int32_t>(computed.size()));
+    DemandModel::Begin(end.use, UseOrigin::kEnd, now, lease.turns_);
+  }
+  if (has_state_ && (placer_.traits().at_end || kind == CheckpointKind::kPreempted)) {
+    Keep(lease, computed, static_cast<int32_t>(computed.size()), kind, std::move(lease.slot_), now);
+  }
+}
+
+void PrefixCache::Flush(const FlushOptions& what) {
+  const Scope* const scope = what.scope.has_value() ? &*what.scope : nullptr;
+  if (what.part == CachedPart::kAll) {
+    tree_.Clear(scope);
+  } else if (!has_state_) {
+    if (what.part == CachedPart::kKv) tree_.Clear(scope);
+  } else {
+    tree_.ForEach([&](const Scope& of_node, Node& node) {
+      if (scope != nullptr && of_node != *scope) return;
+      if (what.part == CachedPart::kKv) node.pages.clear();
+      if (what.part == CachedPart::kStates) node.checkpoint.reset();
+    });
+  }
+  if (what.part != CachedPart::kKv || !has_state_) evictor_.ForgetProbation();
+}
+
+// --- From and to elsewhere ---
+
+PrefixMatch PrefixCache::Lookup(const PrefixQuery& query) const {
+  return Resume(tree_.Find(query.scope, query.tokens), query.resume_limit, has_state_).match;
+}
+
+void PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
+  Match found = tree_.Find(kept.scope, kept.tokens);
+  const int32_t known = kept.first_page * kernels::kPageTokens;
+  if (found.kv_tokens < known) return;
+  found.kv_tokens = known;
+  PageTable pages = SharePages(found, now);
+  for (const std::vector<std::byte>& bytes : kept.pages) {
+    if (!MakeRoom(shape_.page_bytes, now)) return;
+    std::optional<PageRef> page = memory_.TakePage(Fill::kNone);
+    page->CopyFrom(bytes);
+    pages.Append(*std::move(page));
+  }
+  std::optional<SlotRef> state;
+  if (has_state_) {
+    if (!MakeRoom(shape_.state_bytes, now)) return;
+    state = memory_.TakeSlot(Fill::kNone);
+    state->CopyFrom(kept.state);
+  }
+  // A state alone may hang on KV deeper than the pages that came with it.
+  const int32_t tokens = static_cast<int32_t>(kept.tokens.size());
+  if (pages.size() >= shape_.PagesFor(tokens)) tree_.Insert(kept.scope, kept.tokens, pages);
+  if (tree_.Find(kept.scope, kept.tokens).kv_tokens < tokens) return;
+  Node& node = tree_.NodeAt(kept.scope, kept.tokens, tokens);
+  MarkUsed(node, now);
+  if (state.has_value() && !node.checkpoint.has_value()) {
+    node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
+  }
+}
+
+std::vector<const Node*> PrefixCache::ResumableNodes() const {
+  std::vector<const Node*> nodes;
+  tree_.ForEach([&](const Scope&, const Node& node) {
+    if (has_state_ ? node.checkpoint.has_value() : node.is_leaf()) nodes.push_back(&node);
+  });
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [](const Node* const a, const Node* const b) { return a->use.used_at < b->use.used_at; });
+  return nodes;
+}
+
+// --- Numbers ---
+
+PlacementReport PrefixCache::Report() const {
+  PlacementReport report = report_;
+  report.checkpoints_evicted = evictor_.counts().checkpoints;
+  report.pages_evicted = evictor_.counts().pages;
+  report.eviction_passes = evictor_.counts().passes;
+  report.nodes = tree_.node_count();
+  report.checkpoints = memory_.slots().cached_count();
+  report.budget_bytes = memory_.budget_bytes();
+  report.live_bytes = memory_.live_bytes();
+  report.cached_bytes = memory_.used_bytes() - memory_.live_bytes();
+  report.checkpoint_price_tokens = PriceTokens();
+  return report;
+}
+
+void PrefixCache::CheckIntegrity() const {
+  memory_.CheckIntegrity();
+  tree_.CheckIntegrity();
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,99 @@
+// PrefixCache: what running sequences hold and what of it others can use, in memory, under one budget: the tree of
+// prefixes, the blocks behind it, where checkpoints are made and what goes when a block does not fit. It knows one
+// eviction order at a time and no tier: duel and tiers stand around it (cache_manager.h), which also says what the
+// lease calls mean. Threads: engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cache/cache_memory.h"
+#include "cache/cache_options.h"
+#include "cache/checkpoint/placer.h"
+#include "cache/evict/demand_model.h"
+#include "cache/evict/eviction_order.h"
+#include "cache/evict/evictor.h"
+#include "cache/flush.h"
+#include "cache/lease.h"
+#include "cache/placement_report.h"
+#include "cache/prefix/radix_tree.h"
+#include "cache/prefix/resume.h"
+#include "cache/prefix_query.h"
+
+namespace invar::cache {
+
+// KV and state that something else kept: pages from `first_page` on, and the state after `tokens` (empty: dense).
+struct KeptPrefix {
+  const Scope& scope;
+  std::span<const TokenId> tokens;
+  int32_t first_page = 0;
+  std::span<const std::vector<std::byte>> pages;
+  std::span<const std::byte> state;
+};
+
+class PrefixCache {
+ public:
+  // `options`: all of them but those of duel and tiers. `listener`: told of what goes; may be null.
+  // Requires: the others outlive this.
+  PrefixCache(const CacheOptions& options, const EvictionOrder& order, PlanExecutor& executor,
+              EvictionListener* listener);
+
+  PrefixLease Acquire(const PrefixQuery& query, TimeNs now);
+  void Extend(PrefixLease& lease, int32_t end, TimeNs now);
+  void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
+  void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
+  void Flush(const FlushOptions& what);
+
+  // What goes first from now on. Requires: `order` outlives this.
+  void Follow(const EvictionOrder& order) { order_ = &order; }
+
+  // What Acquire would find; changes nothing.
+  PrefixMatch Lookup(const PrefixQuery& query) const;
+  // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
+  // nothing is kept.
+  void Adopt(const KeptPrefix& kept, TimeNs now);
+  // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the least recently used first.
+  std::vector<const Node*> ResumableNodes() const;
+
+  bool has_evicted() const { return evictor_.counts().passes > 0; }
+  const CacheMemory& memory() const { return memory_; }
+  // Without what duel and tiers add.
+  PlacementReport Report() const;
+  int64_t DeadKvBytes() const { return evictor_.DeadKvBytes(); }
+  void CheckIntegrity() const;
+
+ private:
+  bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor_.MakeRoom(bytes, *order_, now); }
+  // What a checkpoint must save to be worth its memory, by what was evicted of late.
+  double PriceTokens() const { return evictor_.price_per_byte() * static_cast<double>(shape_.state_bytes); }
+  PageTable SharePages(Match& found, TimeNs now);
+  static void ExpectDemand(PrefixLease& lease, const PrefixQuery& query, int32_t matched, int32_t turns);
+  void MeetPlanned(Node& node, TimeNs now);
+  PageRef TakePage(TimeNs now);
+  SlotRef SlotWith(const ResumePoint& point, TimeNs now);
+  void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
+  static void UsePagesOfTheTree(PrefixLease& lease, const Node& end);
+  void Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
+            TimeNs now);
+
+  // Set at construction.
+  const StateShape shape_;
+  const bool has_state_;
+  const int64_t probation_bytes_;
+
+  CacheMemory memory_;
+  RadixTree tree_;  // After the memory: nodes give blocks back.
+  CheckpointPlacer placer_;
+  DemandModel demand_;
+  Evictor evictor_;
+  const EvictionOrder* order_;
+  PlacementReport report_;  // The counters of it.
+};
+
+}  // namespace invar::cache

@@ -1,0 +1,94 @@
+// Paths of nodes become images of prefixes, loaded prefixes become nodes.
+#include "cache/prefix/tier_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+namespace invar::cache {
+
+TierLink::TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
+    : store_({.shape = options.shape,
+              .identity = options.identity,
+              .read_deadline = options.tier_read_limit,
+              .write_deadline = options.tier_write_limit},
+             std::move(tiers), options.wake) {}
+
+std::optional<int64_t> TierLink::Prefetch(const PrefixCache& memory, const PrefixQuery& query,
+                                          const double tokens_per_second, const TimeNs now) {
+  if (empty() || !query.read) return std::nullopt;
+  return store_.BeginLoad(query.scope, query.tokens, query.resume_limit, memory.Lookup(query), tokens_per_second, now);
+}
+
+std::vector<Arrival> TierLink::TakeArrivals(PrefixCache& memory, const TimeNs now) {
+  if (empty()) return {};
+  std::vector<Arrival> arrivals;
+  for (const LoadedPrefix& loaded : store_.TakeLoaded(now)) {
+    if (!loaded.tier.empty()) {
+      memory.Adopt({.scope = loaded.scope,
+                    .tokens = loaded.tokens,
+                    .first_page = loaded.first_page,
+                    .pages = loaded.pages,
+                    .state = loaded.state},
+                   now);
+    }
+    arrivals.push_back({loaded.ticket, loaded.tier});
+  }
+  return arrivals;
+}
+
+// What leads to `node`, and its state, to the tiers.
+bool TierLink::Write(const Node& node, const TimeNs now) {
+  if (empty()) return true;
+  std::vector<const Node*> path;
+  for (const Node* n = &node; !n->is_root(); n = n->parent) {
+    if (!n->has_kv()) return true;
+    path.push_back(n);
+  }
+  std::reverse(path.begin(), path.end());
+  std::vector<TokenId> tokens;
+  for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
+  StoredImage image{.tokens = tokens, .pages = {}, .state = {}};
+  for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
+  if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
+  return store_.Write(RadixTree::ScopeOf(node), image, now);
+}
+
+// A tier gives the oldest up first, so what is worth most goes last.
+void TierLink::Persist(const PrefixCache& memory, const Clock& clock, const TimeNs deadline) {
+  if (empty()) return;
+  const auto wait = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return clock.Now() < deadline;
+  };
+  for (const Node* const node : memory.ResumableNodes()) {
+    while (!Write(*node, clock.Now())) {
+      if (store_.writing_bytes() == 0 || !wait()) break;
+    }
+  }
+  while (store_.writing_bytes() > 0 && wait()) {
+  }
+}
+
+void TierLink::AddTo(PlacementReport& report) const {
+  for (const auto& [name, stats] : store_.Stats()) {
+    report.tiers.push_back(
+        {.name = name,
+         .records = stats.records,
+         .bytes = stats.bytes,
+         .hits = stats.hits,
+         .misses = std::accumulate(stats.get_misses.begin(), stats.get_misses.end(), int64_t{0}),
+         .stored = stats.stored,
+         .store_failures = std::accumulate(stats.put_misses.begin(), stats.put_misses.end(), int64_t{0}),
+         .bytes_read = stats.bytes_read,
+         .bytes_written = stats.bytes_written});
+  }
+  report.tier_loads = store_.counts().loads;
+  report.tier_loads_failed = store_.counts().loads_failed;
+  report.tier_loads_too_dear = store_.counts().loads_too_dear;
+  report.tier_loaded_tokens = store_.counts().loaded_tokens;
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,47 @@
+// TierLink: what goes between memory and the slow tiers. Whatever memory gives up is written, what a request lacks is
+// looked for and put into the tree; keys, records and copies are PrefixStore's. Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/arrival.h"
+#include "cache/cache_options.h"
+#include "cache/evict/evictor.h"
+#include "cache/placement_report.h"
+#include "cache/prefix/prefix_cache.h"
+#include "cache/tiers/prefix_store.h"
+#include "cache/tiers/tier.h"
+
+namespace invar::cache {
+
+class TierLink final : public EvictionListener {
+ public:
+  // `tiers`: the fastest first.
+  TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers);
+
+  bool empty() const { return store_.empty(); }
+
+  // As the calls of cache_manager.h.
+  std::optional<int64_t> Prefetch(const PrefixCache& memory, const PrefixQuery& query, double tokens_per_second,
+                                  TimeNs now);
+  std::vector<Arrival> TakeArrivals(PrefixCache& memory, TimeNs now);
+  TimeNs next_arrival() const { return store_.next_poll(); }
+  void Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline);
+  void Drop(const Scope* scope, TimeNs now) { store_.Drop(scope, now); }
+
+  void Evicting(const Node& node, TimeNs now) override { Write(node, now); }
+
+  void AddTo(PlacementReport& report) const;
+
+ private:
+  bool Write(const Node& node, TimeNs now);
+
+  PrefixStore store_;
+};
+
+}  // namespace invar::cache
