@@ -91,10 +91,11 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
   impl_->memory.Release(std::move(lease), computed, kind, now);
 }
 
-void CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
-  impl_->memory.Flush(what);
-  if (what.part == CachedPart::kAll) impl_->tiers.Drop(what.scope.has_value() ? &*what.scope : nullptr, now);
+FlushReport CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
+  const FlushReport freed = impl_->memory.Flush(what);
+  if (what.part == CachedPart::kAll) impl_->tiers.Drop(what, now);
   if (impl_->duel != nullptr) impl_->duel->Flush(what);
+  return freed;
 }
 
 const CacheMemory& CacheManager::memory() const { return impl_->memory.memory(); }
@@ -102,9 +103,16 @@ const CacheMemory& CacheManager::memory() const { return impl_->memory.memory();
 PlacementReport CacheManager::Report() const {
   PlacementReport report = impl_->memory.Report();
   report.eviction_order = impl_->duel != nullptr ? impl_->duel->winner_name() : impl_->order_name;
+  report.eviction_orders = EvictionOrderNames();
   impl_->tiers.AddTo(report);
   return report;
 }
+
+TreeReport CacheManager::ReportTree(const TreeReportOptions& options, const TimeNs now) const {
+  return impl_->memory.Tree(options, now);
+}
+
+PlanReport CacheManager::ExplainPlan(const PrefixQuery& query) const { return impl_->memory.Explain(query); }
 
 int64_t CacheManager::DeadKvBytes() const { return impl_->memory.DeadKvBytes(); }
 

@@ -19,8 +19,10 @@
 #include "cache/flush.h"
 #include "cache/lease.h"
 #include "cache/placement_report.h"
+#include "cache/plan_report.h"
 #include "cache/prefix_query.h"
 #include "cache/tiers/tier.h"
+#include "cache/tree_report.h"
 
 namespace invar::cache {
 
@@ -38,7 +40,8 @@ class CacheManager {
   std::vector<Arrival> TakeArrivals(TimeNs now);
   // When TakeArrivals is due at the latest, for tiers without threads; kNever.
   TimeNs next_arrival() const;
-  // Writes what is only in memory to the tiers, the most recently used last, and waits for it until `deadline`.
+  // Writes what is only in memory to the tiers, the most recently used last, and waits until `deadline` for that and
+  // for what they have to forget.
   void Persist(const Clock& clock, TimeNs deadline);
 
   // Memory for a sequence that starts to run: what is reusable of its tokens, and a slot whose state is that after
@@ -55,10 +58,15 @@ class CacheManager {
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
 
   // Forgets what is cached. Live sequences go on, and what they commit from then on is cached again.
-  void Flush(const FlushOptions& what, TimeNs now);
+  FlushReport Flush(const FlushOptions& what, TimeNs now);
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;
+  // The tree's shape. Cost: one walk over it (prefix/tree_walk.h).
+  TreeReport ReportTree(const TreeReportOptions& options, TimeNs now) const;
+  // What a request would find in memory and where it would leave checkpoints if it came now, by the rules and the
+  // knowledge that Acquire follows. Changes nothing. Cost: solves once for every placement, about 1 ms at 32K tokens.
+  PlanReport ExplainPlan(const PrefixQuery& query) const;
   // Cached KV that no checkpoint makes usable: what the next pass frees first. Walks everything.
   int64_t DeadKvBytes() const;
   void CheckIntegrity() const;

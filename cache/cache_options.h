@@ -22,6 +22,7 @@ struct CacheOptions {
   std::string eviction = "duel";         // Or one of EvictionOrderNames() (evict/orders.h).
   double probation_share = 0.02;         // Of the budget: most that planned checkpoints hold before their first hit.
   std::string identity = {};             // Model fingerprint and numerics id: what tiers must agree in.
+  const Clock* clock = nullptr;          // Times planning for the report, and decides nothing; null: not timed.
   std::function<void()> wake = {};       // A tier has finished something: TakeArrivals. Any thread.
   TimeNs tier_read_limit = int64_t{2} * 1'000'000'000;
   TimeNs tier_write_limit = int64_t{30} * 1'000'000'000;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -28,9 +29,13 @@ struct PlacementReport {
   int64_t recomputed_tokens = 0;  // Run again though their KV was there: kv - state match, where positive.
   std::array<int64_t, kCheckpointKinds> checkpoints_made = {};  // By CheckpointKind.
   int64_t checkpoints_skipped = 0;                              // Wanted, but memory was not to be had.
-  int64_t checkpoints_evicted = 0;
+  std::array<int64_t, kCheckpointKinds> checkpoints_evicted_by_kind = {};
+  int64_t checkpoints_evicted = 0;  // All of them.
   int64_t pages_evicted = 0;
   int64_t eviction_passes = 0;
+  int64_t plans = 0;           // Prompts for which the planner was asked.
+  int64_t plan_ns = 0;         // Time that took and what it learned from requests, by CacheOptions::clock.
+  int64_t priors_renewed = 0;  // Times a class of prefixes was learned anew.
 
   // State of things.
   int64_t nodes = 0;
@@ -40,8 +45,10 @@ struct PlacementReport {
   int64_t cached_bytes = 0;
   // What a checkpoint must save to be worth its memory by what was evicted of late: expected tokens. 0: no pressure.
   double checkpoint_price_tokens = 0;
-  std::string_view eviction_order;  // Followed at the moment.
-  std::vector<TierReport> tiers;    // The fastest first.
+  int64_t classes = 0;              // Of prefixes, about which the planner knows something.
+  std::string_view eviction_order;  // Followed at the moment; one of:
+  std::span<const std::string_view> eviction_orders;
+  std::vector<TierReport> tiers;  // The fastest first.
   int64_t tier_loads = 0, tier_loads_failed = 0, tier_loads_too_dear = 0;
   int64_t tier_loaded_tokens = 0;  // That did not have to be run.
 };

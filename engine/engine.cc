@@ -58,6 +58,7 @@ struct Engine::Impl {
                .slots_without_bytes = options_in.max_running,
                .backing = options_in.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
                .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
+               .clock = &clock_in,
                .wake = [this] { inbox.Wake(); },
                .tier_read_limit = options_in.tier_read_limit,
                .tier_write_limit = options_in.tier_write_limit},
@@ -96,6 +97,8 @@ struct Engine::Impl {
   bool AwaitsTier(Sequence& sequence);
   void Admit(Sequence& sequence);
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
+  cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,
+                             int32_t resume_limit) const;
   void RunSpans(const Step& step);
   void PublishStats();
 
@@ -150,7 +153,7 @@ bool Engine::Impl::RunOneStep() {
   const size_t live_before = live.size();
   EndWhatMustEnd(mail);
   const bool ended = live.size() != live_before;
-  for (const cache::FlushOptions& what : mail.flushes) cache.Flush(what, clock.Now());
+  for (const CacheJob& job : mail.cache_jobs) job(cache, clock.Now());
 
   const int64_t moves_before = moves;
   const Step step = PlanAndAdmit();
@@ -308,12 +311,16 @@ void Engine::Impl::Admit(Sequence& sequence) {
 }
 
 cache::PrefixQuery Engine::Impl::QueryOf(const Sequence& sequence) const {
-  const Request& request = sequence.request();
+  return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
+}
+
+cache::PrefixQuery Engine::Impl::QueryOf(const Request& request, const std::span<const TokenId> tokens,
+                                         const int32_t prompt_tokens, const int32_t resume_limit) const {
   return {.scope = ScopeOf(request),
-          .tokens = sequence.tokens(),
-          .prompt_tokens = sequence.prompt_tokens(),
+          .tokens = tokens,
+          .prompt_tokens = prompt_tokens,
           .stable_tokens = request.cache.stable_tokens,
-          .resume_limit = sequence.logits_from(),
+          .resume_limit = resume_limit,
           .read = options.prefix_cache && !request.cache.bypass_read,
           .write = options.prefix_cache && !request.cache.bypass_write,
           .hints = request.cache.hints};
@@ -517,7 +524,29 @@ StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> 
 
 void Engine::Cancel(const SequenceId id) { impl_->inbox.Cancel(id); }
 void Engine::Resume(const SequenceId id) { impl_->inbox.Resume(id); }
-void Engine::FlushCache(cache::FlushOptions what) { impl_->inbox.Flush(std::move(what)); }
+
+Status Engine::FlushCache(cache::FlushOptions what, std::function<void(const cache::FlushReport&)> done) {
+  return impl_->inbox.Post([what = std::move(what), done = std::move(done)](cache::CacheManager& cache, TimeNs now) {
+    const cache::FlushReport freed = cache.Flush(what, now);
+    if (done) done(freed);
+  });
+}
+
+Status Engine::ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done) {
+  return impl_->inbox.Post(
+      [options = std::move(options), done = std::move(done)](cache::CacheManager& cache, const TimeNs now) {
+        done({.at = now, .report = cache.Report(), .tree = cache.ReportTree(options, now)});
+      });
+}
+
+Status Engine::ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done) {
+  if (Status s = ValidateRequest(request, impl_->request_limits); !s.ok()) return s;
+  return impl_->inbox.Post([impl = impl_.get(), request = std::move(request), done = std::move(done)](
+                               const cache::CacheManager& cache, TimeNs) {
+    const auto tokens = static_cast<int32_t>(request.prompt.size());
+    done(cache.ExplainPlan(impl->QueryOf(request, request.prompt, tokens, tokens - 1)));
+  });
+}
 
 void Engine::StartThread() {
   Check(!impl_->thread.joinable(), "the engine thread is started once");

@@ -1,7 +1,7 @@
 // Engine: owns the model, the sequences and all their memory; one thread runs steps.
 //   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
-// Threads: Submit, Cancel, Resume, FlushCache, Stats, Drain from any thread; everything else happens on the engine
-// thread, or inside RunOneStep for callers that drive the engine themselves (simulation, tests).
+// Threads: Submit, Cancel, Resume, FlushCache, ReportCache, ExplainPlan, Stats, Drain from any thread; everything else
+// happens on the engine thread, or inside RunOneStep for callers that drive the engine themselves (simulation, tests).
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,13 @@ struct EngineOptions {
   bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.
 };
 
+// What the prefix cache did and holds at one moment: report and tree agree.
+struct CacheSnapshot {
+  TimeNs at = 0;  // On the engine's clock.
+  cache::PlacementReport report;
+  cache::TreeReport tree;
+};
+
 class Engine {
  public:
   // `tiers`: slow places of the prefix cache, the fastest first.
@@ -63,8 +70,16 @@ class Engine {
   // The reader has caught up.
   void Resume(SequenceId id);
 
-  // Forgets what the prefix cache holds, of one scope or of all, at the next step boundary. Running requests go on.
-  void FlushCache(cache::FlushOptions what);
+  // What follows is done at the next step boundary, and `done` is called there, once, on the engine thread: it hands
+  // the answer over and returns. Errors: UNAVAILABLE (stopped); `done` is never called then.
+
+  // Forgets what the prefix cache holds. Running requests go on. What tiers hold can no longer be found from then on;
+  // they give it up in their own time, which Stop waits for.
+  Status FlushCache(cache::FlushOptions what, std::function<void(const cache::FlushReport&)> done = {});
+  // Counters of the cache and the shape of its tree. Cost: a walk over the tree, about 100 ns a node.
+  Status ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done);
+  // Where `request` would leave checkpoints if it came now, and why; nothing is run. Errors: as Submit's validation.
+  Status ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done);
 
   void StartThread();
   // One step or nothing to do: false. For simulation; not together with StartThread.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,9 +12,12 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "cache/flush.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+
+namespace invar::cache {
+class CacheManager;
+}  // namespace invar::cache
 
 namespace invar::engine {
 
@@ -24,16 +28,19 @@ struct Submission {
   TimeNs at = 0;
 };
 
+// Something to do with the cache, or to ask of it, between two steps.
+using CacheJob = std::function<void(cache::CacheManager&, TimeNs now)>;
+
 struct Mail {
   std::vector<Submission> submissions;  // Bounded by max_queued.
   std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
   std::vector<SequenceId> resumes;
-  std::vector<cache::FlushOptions> flushes;  // Bounded by what admin RPCs are alive.
+  std::vector<CacheJob> cache_jobs;  // Bounded by what admin RPCs are alive.
   bool abort = false;
   bool woken = false;
 
   bool empty() const {
-    return submissions.empty() && cancels.empty() && resumes.empty() && flushes.empty() && !abort && !woken;
+    return submissions.empty() && cancels.empty() && resumes.empty() && cache_jobs.empty() && !abort && !woken;
   }
 };
 
@@ -69,10 +76,13 @@ class Inbox {
     mail_.woken = true;
     wake_.NotifyOne();
   }
-  void Flush(cache::FlushOptions what) {
+  // Errors: UNAVAILABLE (stopped): the job will never run. Otherwise it runs once.
+  Status Post(CacheJob job) {
     const MutexLock lock(mu_);
-    mail_.flushes.push_back(std::move(what));
+    if (stopped_) return Unavailable("the engine has stopped");
+    mail_.cache_jobs.push_back(std::move(job));
     wake_.NotifyOne();
+    return OkStatus();
   }
   void BeginDrain() {
     const MutexLock lock(mu_);

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kPlannedTokensMin = 100;
 constexpr double kPlannedPriceFactor = 4.0;
 
+// Weight x tokens of the planner in tokens, weight in requests.
+double InOnes(const int64_t weight) { return static_cast<double>(weight) / static_cast<double>(kWeightOne); }
+
 std::shared_ptr<const PlacementPolicy> PlacementNamed(const std::string_view name) {
   std::shared_ptr<const PlacementPolicy> placement = MakePlacement(name);
   Check(placement != nullptr, "a placement has a known name", name);
@@ -36,6 +39,7 @@ CheckpointPlacer::CheckpointPlacer(const PlacerOptions& options, RadixTree& tree
       placement_(PlacementNamed(options.placement)),
       traits_(placement_->traits()),
       learns_(options.learns && traits_.reads_demand),
+      clock_(options.clock),
       planner_({.slots = options.slots}, placement_, executor) {}
 
 std::optional<ClassKey> CheckpointPlacer::ClassOf(const PrefixQuery& query, const Match& found) const {
@@ -56,7 +60,9 @@ void CheckpointPlacer::ObserveOverlap(const Match& found) {
   if (!learns_ || found.nodes.empty() || !found.nodes.back()->segment.has_value()) return;
   const PrivateSegment& segment = *found.nodes.back()->segment;
   if (found.tokens <= segment.from || found.tokens > segment.to) return;
+  const TimeNs begin = Now();
   planner_.ObserveOverlap(segment.key, {.length = segment.to - segment.from, .depth = found.tokens - segment.from});
+  plan_ns_ += Now() - begin;
 }
 
 void CheckpointPlacer::ObserveEntry(const Scope& scope, const std::span<const TokenId> tokens, const int32_t from,
@@ -69,24 +75,89 @@ void CheckpointPlacer::ObserveEntry(const Scope& scope, const std::span<const To
   }
 }
 
+PlanRequest CheckpointPlacer::RequestFor(const PrefixQuery& query, const PrefixMatch& match,
+                                         const std::optional<ClassKey>& key, const int32_t private_from,
+                                         const double price_tokens,
+                                         const std::span<const CheckpointPlace> fixed) const {
+  // A formula means the whole prompt, and what runs only for its state can have it too.
+  const int32_t from = traits_.reads_demand ? std::max(private_from, match.state_tokens) : match.state_tokens;
+  const int64_t price = std::max(kPlannedTokensMin, static_cast<int64_t>(kPlannedPriceFactor * price_tokens));
+  return {.key = key,
+          .resume = match.state_tokens,
+          .from = from,
+          .to = std::max(from, StableEnd(query)),
+          .run_end = static_cast<int32_t>(query.tokens.size()) - 1,
+          .fixed = fixed,
+          .price = price * kWeightOne};
+}
+
 std::vector<CheckpointPlace> CheckpointPlacer::PlacesFor(const PrefixQuery& query, const PrefixMatch& match,
                                                          const std::optional<ClassKey>& key, const int32_t private_from,
                                                          const double price_tokens) {
   const std::vector<CheckpointPlace> fixed = FixedPlaces(query, match);
-  // A formula means the whole prompt, and what runs only for its state can have it too.
-  const int32_t from = traits_.reads_demand ? std::max(private_from, match.state_tokens) : match.state_tokens;
-  const int64_t price = std::max(kPlannedTokensMin, static_cast<int64_t>(kPlannedPriceFactor * price_tokens));
+  const TimeNs begin = Now();
+  const std::vector<Candidate> chosen = planner_.Plan(RequestFor(query, match, key, private_from, price_tokens, fixed));
+  plan_ns_ += Now() - begin;
   std::vector<CheckpointPlace> places;
-  for (const Candidate& candidate : planner_.Plan({.key = key,
-                                    .resume = match.state_tokens,
-                                    .from = from,
-                                    .to = std::max(from, StableEnd(query)),
-                                    .run_end = static_cast<int32_t>(query.tokens.size()) - 1,
-                                    .fixed = fixed,
-                                    .price = price * kWeightOne})) {
-    places.push_back({candidate.at, candidate.kind});
-  }
+  for (const Candidate& candidate : chosen) places.push_back({candidate.at, candidate.kind});
   return places;
+}
+
+void CheckpointPlacer::AddTo(PlacementReport& report) const {
+  const PlannerCounts counts = planner_.counts();
+  report.plans = counts.plans;
+  report.plan_ns = plan_ns_;
+  report.priors_renewed = counts.renewals;
+  report.classes = counts.classes;
+}
+
+// --- Reasons ---
+
+PlanBasis CheckpointPlacer::BasisOf(const PrefixQuery& query, const std::optional<ClassKey>& key,
+                                    const int32_t private_from, const bool learned) const {
+  if (!learns_) return PlanBasis::kFormula;
+  if (key.has_value()) return learned ? PlanBasis::kLearned : PlanBasis::kUnlearned;
+  return StableEnd(query) <= private_from ? PlanBasis::kNothingNew : PlanBasis::kOtherParts;
+}
+
+void CheckpointPlacer::Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, const int32_t private_from,
+                               PlanReport& report) const {
+  const std::vector<CheckpointPlace> fixed = FixedPlaces(query, report.match);
+  const PlanRequest request = RequestFor(query, report.match, key, private_from, report.eviction_price_tokens, fixed);
+  const PlanExplanation plan = planner_.Explain(request);
+  report.basis = BasisOf(query, key, private_from, plan.learned);
+  report.segment_begin = request.from;
+  report.segment_end = request.to;
+  report.price_tokens = InOnes(plan.price);
+  for (const CheckpointPlace& wish : fixed) report.decisions.push_back({wish, VerdictOn(wish, request, plan)});
+  for (const Candidate& candidate : plan.chosen) {
+    if (candidate.kind != CheckpointKind::kPlanned) continue;
+    report.decisions.push_back({{candidate.at, candidate.kind}, PlaceVerdict::kPlaced});
+    ++report.planned;
+  }
+  if (!plan.learned) return;
+  report.anchor = AnchorName(plan.anchor);
+  report.requests_expected = InOnes(plan.rate);
+  for (const DepthWeight& depth : plan.demand) {
+    report.histogram.push_back({request.from + depth.depth, InOnes(depth.weight)});
+  }
+  report.cost_tokens = InOnes(plan.cost);
+  report.cost_without_tokens = InOnes(plan.cost_of_fixed);
+  for (const PlanExplanation::Alternative& other : plan.alternatives) {
+    report.alternatives.push_back({other.policy, other.checkpoints, InOnes(other.cost)});
+  }
+}
+
+// What the planner chose is the truth; why a place is not among it follows from its rules in their order.
+PlaceVerdict CheckpointPlacer::VerdictOn(const CheckpointPlace& wish, const PlanRequest& request,
+                                         const PlanExplanation& plan) const {
+  const auto is_it = [&](const Candidate& c) { return c.at == wish.at && c.kind == wish.kind; };
+  if (std::ranges::any_of(plan.chosen, is_it)) return PlaceVerdict::kPlaced;
+  if (!planner_.Uses(wish.kind)) return PlaceVerdict::kUnused;
+  if (wish.at <= request.resume) return PlaceVerdict::kBeforeResume;
+  if (wish.at > std::max(request.to, request.run_end)) return PlaceVerdict::kPastEnd;
+  if (wish.at - request.resume < planner_.options().resume_spacing) return PlaceVerdict::kNearResume;
+  return PlaceVerdict::kNearOther;
 }
 
 }  // namespace invar::cache

@@ -10,17 +10,21 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "cache/checkpoint/placement.h"
 #include "cache/checkpoint/planner.h"
+#include "cache/placement_report.h"
+#include "cache/plan_report.h"
 #include "cache/prefix/radix_tree.h"
 #include "cache/prefix_query.h"
 
 namespace invar::cache {
 
 struct PlacerOptions {
-  std::string_view placement;  // One of PlacementNames().
-  int32_t slots = 8;           // Most checkpoints a prompt beside the fixed ones.
-  bool learns = true;          // From classes of prefixes, where the placement can.
+  std::string_view placement;    // One of PlacementNames().
+  int32_t slots = 8;             // Most checkpoints a prompt beside the fixed ones.
+  bool learns = true;            // From classes of prefixes, where the placement can.
+  const Clock* clock = nullptr;  // Times what the planner does, for AddTo; null: not timed.
 };
 
 class CheckpointPlacer {
@@ -43,7 +47,20 @@ class CheckpointPlacer {
   std::vector<CheckpointPlace> PlacesFor(const PrefixQuery& query, const PrefixMatch& match,
                                          const std::optional<ClassKey>& key, int32_t private_from, double price_tokens);
 
+  // Fills in what a PlanReport says beside what the tree holds: the answer of PlacesFor and its reasons.
+  // Requires: match and eviction_price_tokens are filled in.
+  void Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, int32_t private_from,
+               PlanReport& report) const;
+  // What was planned and learned so far.
+  void AddTo(PlacementReport& report) const;
+
  private:
+  TimeNs Now() const { return clock_ == nullptr ? 0 : clock_->Now(); }
+  PlanRequest RequestFor(const PrefixQuery& query, const PrefixMatch& match, const std::optional<ClassKey>& key,
+                         int32_t private_from, double price_tokens, std::span<const CheckpointPlace> fixed) const;
+  PlanBasis BasisOf(const PrefixQuery& query, const std::optional<ClassKey>& key, int32_t private_from,
+                    bool learned) const;
+  PlaceVerdict VerdictOn(const CheckpointPlace& wish, const PlanRequest& request, const PlanExplanation& plan) const;
   ClassKey KeyOf(const Scope& scope, const Node* trunk, int32_t length) const;
 
   RadixTree& tree_;
@@ -51,7 +68,9 @@ class CheckpointPlacer {
   const std::shared_ptr<const PlacementPolicy> placement_;
   const PlacementTraits traits_;
   const bool learns_;
+  const Clock* const clock_;
   CheckpointPlanner planner_;
+  int64_t plan_ns_ = 0;  // Spent in it.
 };
 
 }  // namespace invar::cache

@@ -56,23 +56,6 @@ void Insert(std::vector<Candidate>& kept, const Candidate& candidate) {
   kept.insert(std::lower_bound(kept.begin(), kept.end(), candidate, Comes), candidate);
 }
 
-bool Uses(const PlacementTraits& traits, const CheckpointKind kind) {
-  switch (kind) {
-    case CheckpointKind::kBranch:
-      return traits.at_branch;
-    case CheckpointKind::kHint:
-      return traits.at_hints;
-    case CheckpointKind::kPromptEnd:
-    case CheckpointKind::kEnd:
-      return traits.at_end;
-    case CheckpointKind::kPlanned:
-    case CheckpointKind::kPreempted:
-      return true;
-  }
-  Check(false, "a kind is one of six", static_cast<int>(kind));
-  return false;
-}
-
 // Each candidate's saving: the requests between it and the next one, over the tokens to the one before it.
 void FillSavings(std::vector<Candidate>& candidates, const DemandView demand, const PlanRequest& request) {
   auto point = demand.begin();
@@ -238,13 +221,30 @@ void CheckpointPlanner::TakeFinished() {
   }
 }
 
+bool CheckpointPlanner::Uses(const CheckpointKind kind) const {
+  switch (kind) {
+    case CheckpointKind::kBranch:
+      return traits_.at_branch;
+    case CheckpointKind::kHint:
+      return traits_.at_hints;
+    case CheckpointKind::kPromptEnd:
+    case CheckpointKind::kEnd:
+      return traits_.at_end;
+    case CheckpointKind::kPlanned:
+    case CheckpointKind::kPreempted:
+      return true;
+  }
+  Check(false, "a kind is one of six", static_cast<int>(kind));
+  return false;
+}
+
 // By importance, then by depth; each stays unless a more important one is near.
 std::vector<Candidate> CheckpointPlanner::MergedFixed(const PlanRequest& request) const {
   std::vector<CheckpointPlace> fixed;
   for (const CheckpointPlace& candidate : request.fixed) {
     const bool passes = candidate.at - request.resume >= options_.resume_spacing &&
                         candidate.at <= std::max(request.to, request.run_end);
-    if (passes && Uses(traits_, candidate.kind)) fixed.push_back(candidate);
+    if (passes && Uses(candidate.kind)) fixed.push_back(candidate);
   }
   std::sort(fixed.begin(), fixed.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
     return std::pair(Importance(a.kind), a.at) < std::pair(Importance(b.kind), b.at);
@@ -324,12 +324,15 @@ PlanExplanation CheckpointPlanner::Explain(const PlanRequest& request) const {
   const auto slots = static_cast<int32_t>(std::count_if(
       out.chosen.begin(), out.chosen.end(), [](const Candidate& c) { return c.kind == CheckpointKind::kPlanned; }));
   const std::vector<Candidate> fixed = MergedFixed(request);
+  out.cost_of_fixed = RecomputeCost(out.demand, DepthsIn(fixed, request), options_.restore_tokens);
   for (const std::string_view name : PlacementNames()) {
     std::vector<int32_t> depths = DepthsIn(fixed, request);
     const std::vector<int32_t> planned = PlannedDepths(request, *MakePlacement(name), out.demand, fixed, slots);
     depths.insert(depths.end(), planned.begin(), planned.end());
     std::sort(depths.begin(), depths.end());
-    out.alternatives.push_back({.policy = name, .cost = RecomputeCost(out.demand, depths, options_.restore_tokens)});
+    out.alternatives.push_back({.policy = name,
+                                .checkpoints = static_cast<int32_t>(planned.size()),
+                                .cost = RecomputeCost(out.demand, depths, options_.restore_tokens)});
   }
   return out;
 }

@@ -79,7 +79,8 @@ class InlinePlanExecutor final : public PlanExecutor {
 struct PlanExplanation {
   struct Alternative {
     std::string_view policy;
-    int64_t cost = 0;
+    int32_t checkpoints = 0;  // It would place.
+    int64_t cost = 0;         // Without their price.
   };
   bool learned = false;            // Whether the class has a prior; without one the numbers below are 0.
   Anchor anchor = Anchor::kStart;  // The histogram in use.
@@ -87,9 +88,11 @@ struct PlanExplanation {
   int64_t rate = 0;                // Expected later requests a prefix, x kWeightOne.
   Demand demand;                   // Depths from the segment's start.
   int64_t price = 0;
-  std::vector<Candidate> chosen;          // As Plan() gives them.
-  int64_t cost = 0;                       // Expected tokens run again with them, x kWeightOne.
-  std::vector<Alternative> alternatives;  // Every registered policy with as many slots as were planned.
+  int64_t cost_of_fixed = 0;      // Expected tokens run again with the fixed ones alone, x kWeightOne.
+  std::vector<Candidate> chosen;  // As Plan() gives them.
+  int64_t cost = 0;               // Expected tokens run again with them, x kWeightOne.
+  std::vector<Alternative>
+      alternatives;  // Every registered policy with as many slots as were planned; some place more.
 };
 
 struct PlannerCounts {
@@ -125,6 +128,9 @@ class CheckpointPlanner {
   // The same, with its reasons; changes nothing. Solves for every policy: for people, not for the path of a step.
   PlanExplanation Explain(const PlanRequest& request) const;
 
+  // Whether the placement has use for fixed candidates of a kind.
+  bool Uses(CheckpointKind kind) const;
+  const PlannerOptions& options() const { return options_; }
   PlannerCounts counts() const;
   // Recounts; stops the process where something differs.
   void CheckIntegrity() const;

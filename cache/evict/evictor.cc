@@ -176,7 +176,6 @@ class Evictor::Pass {
       if (above != kNoParent) places_[above].demand += places_[i].demand;
       for (int32_t p = places_[i].parent; p != kNoParent; p = places_[p].parent) --places_[p].checkpoints_below;
       evictor_.DropCheckpoint(node);
-      ++evictor_.counts_.checkpoints;
     }
     const Node* const left = evictor_.TrimUpward(node, bytes, now_);
     for (int32_t p = i; p != kNoParent && places_[p].node != left; p = places_[p].parent) places_[p].node = nullptr;
@@ -224,6 +223,7 @@ void Evictor::DropDeadKv(const TimeNs now) {
 
 void Evictor::DropCheckpoint(Node& node) {
   Promote(node);
+  if (node.checkpoint.has_value()) ++counts_.checkpoints[static_cast<size_t>(node.checkpoint->kind)];
   node.checkpoint.reset();
 }
 
@@ -261,7 +261,6 @@ void Evictor::PutOnProbation(Node& node, const int64_t budget_bytes, const TimeN
     Node& oldest = *probation_.front();
     if (listener_ != nullptr) listener_->Evicting(oldest, now);
     DropCheckpoint(oldest);
-    ++counts_.checkpoints;
     TrimUpward(oldest, 0, now);
   }
 }

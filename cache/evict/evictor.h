@@ -5,6 +5,7 @@
 // Threads: engine thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 
@@ -12,6 +13,7 @@
 #include "cache/evict/demand_model.h"
 #include "cache/evict/eviction_order.h"
 #include "cache/prefix/radix_tree.h"
+#include "cache/prefix_match.h"
 
 namespace invar::cache {
 
@@ -23,7 +25,7 @@ class EvictionListener {
 };
 
 struct EvictionCounts {
-  int64_t checkpoints = 0;
+  std::array<int64_t, kCheckpointKinds> checkpoints = {};  // By CheckpointKind.
   int64_t pages = 0;
   int64_t passes = 0;
 };

@@ -2,6 +2,7 @@
 #include "cache/prefix/prefix_cache.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -35,7 +36,10 @@ PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order
       has_state_(options.shape.state_bytes > 0),
       probation_bytes_(static_cast<int64_t>(options.probation_share * static_cast<double>(options.budget_bytes))),
       memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
-      placer_({.placement = options.placement, .slots = options.placement_slots, .learns = options.plans && has_state_},
+      placer_({.placement = options.placement,
+               .slots = options.placement_slots,
+               .learns = options.plans && has_state_,
+               .clock = options.clock},
               tree_, executor),
       evictor_(tree_, memory_, demand_, listener, has_state_),
       order_(&order) {}
@@ -60,7 +64,7 @@ PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
   lease.publishes_ = query.write && placer_.traits().keeps_kv;
-  if (has_state_ && lease.publishes_) {
+  if (LeavesCheckpoints(query)) {
     lease.places_ = placer_.PlacesFor(query, point.match, key, matched, PriceTokens());
   }
   ExpectDemand(lease, query, matched, turns);
@@ -226,26 +230,54 @@ void PrefixCache::Release(PrefixLease lease, const std::span<const TokenId> comp
   }
 }
 
-void PrefixCache::Flush(const FlushOptions& what) {
-  const Scope* const scope = what.scope.has_value() ? &*what.scope : nullptr;
+FlushReport PrefixCache::Flush(const FlushOptions& what) {
+  const auto held = [&] {
+    return FlushReport{.nodes = tree_.node_count(),
+                       .checkpoints = memory_.slots().cached_count(),
+                       .bytes = memory_.used_bytes() - memory_.live_bytes()};
+  };
+  const FlushReport before = held();
+  const auto covers = [&](const Scope& scope) { return what.Covers(scope); };
   if (what.part == CachedPart::kAll) {
-    tree_.Clear(scope);
+    tree_.Clear(covers);
   } else if (!has_state_) {
-    if (what.part == CachedPart::kKv) tree_.Clear(scope);
+    if (what.part == CachedPart::kKv) tree_.Clear(covers);
   } else {
-    tree_.ForEach([&](const Scope& of_node, Node& node) {
-      if (scope != nullptr && of_node != *scope) return;
+    tree_.ForEach([&](const Scope& scope, Node& node) {
+      if (!covers(scope)) return;
       if (what.part == CachedPart::kKv) node.pages.clear();
       if (what.part == CachedPart::kStates) node.checkpoint.reset();
     });
   }
   if (what.part != CachedPart::kKv || !has_state_) evictor_.ForgetProbation();
+  const FlushReport after = held();
+  return {.nodes = before.nodes - after.nodes,
+          .checkpoints = before.checkpoints - after.checkpoints,
+          .bytes = before.bytes - after.bytes};
 }
 
 // --- From and to elsewhere ---
 
 PrefixMatch PrefixCache::Lookup(const PrefixQuery& query) const {
   return Resume(tree_.Find(query.scope, query.tokens), query.resume_limit, has_state_).match;
+}
+
+PlanReport PrefixCache::Explain(const PrefixQuery& query) const {
+  Match found;
+  if (query.read) found = tree_.Find(query.scope, query.tokens);
+  const std::optional<ClassKey> key = placer_.ClassOf(query, found);
+  PlanReport report;
+  for (const Node* const node : found.nodes) {
+    if (node->checkpoint.has_value() && node->end <= found.kv_tokens) {
+      report.there.push_back({node->end, node->checkpoint->kind});
+    }
+  }
+  report.match = Resume(found, query.resume_limit, has_state_).match;
+  report.eviction_price_tokens = PriceTokens();
+  report.basis = has_state_ ? PlanBasis::kNoWriting : PlanBasis::kNoState;
+  if (!LeavesCheckpoints(query)) return report;
+  placer_.Explain(query, key, found.tokens, report);
+  return report;
 }
 
 void PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
@@ -291,7 +323,10 @@ std::vector<const Node*> PrefixCache::ResumableNodes() const {
 
 PlacementReport PrefixCache::Report() const {
   PlacementReport report = report_;
-  report.checkpoints_evicted = evictor_.counts().checkpoints;
+  report.checkpoints_evicted_by_kind = evictor_.counts().checkpoints;
+  report.checkpoints_evicted =
+      std::accumulate(report.checkpoints_evicted_by_kind.begin(), report.checkpoints_evicted_by_kind.end(), int64_t{0});
+  placer_.AddTo(report);
   report.pages_evicted = evictor_.counts().pages;
   report.eviction_passes = evictor_.counts().passes;
   report.nodes = tree_.node_count();

@@ -21,8 +21,10 @@
 #include "cache/flush.h"
 #include "cache/lease.h"
 #include "cache/placement_report.h"
+#include "cache/plan_report.h"
 #include "cache/prefix/radix_tree.h"
 #include "cache/prefix/resume.h"
+#include "cache/prefix/tree_walk.h"
 #include "cache/prefix_query.h"
 
 namespace invar::cache {
@@ -48,13 +50,16 @@ class PrefixCache {
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
   void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
-  void Flush(const FlushOptions& what);
+  FlushReport Flush(const FlushOptions& what);
 
   // What goes first from now on. Requires: `order` outlives this.
   void Follow(const EvictionOrder& order) { order_ = &order; }
 
   // What Acquire would find; changes nothing.
   PrefixMatch Lookup(const PrefixQuery& query) const;
+  // The steps of Acquire with their reasons, without their effects.
+  PlanReport Explain(const PrefixQuery& query) const;
+  TreeReport Tree(const TreeReportOptions& options, TimeNs now) const { return ReportTree(tree_, options, now); }
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
   // nothing is kept.
   void Adopt(const KeptPrefix& kept, TimeNs now);
@@ -70,6 +75,9 @@ class PrefixCache {
 
  private:
   bool MakeRoom(const int64_t bytes, const TimeNs now) { return evictor_.MakeRoom(bytes, *order_, now); }
+  bool LeavesCheckpoints(const PrefixQuery& query) const {
+    return has_state_ && query.write && placer_.traits().keeps_kv;
+  }
   // What a checkpoint must save to be worth its memory, by what was evicted of late.
   double PriceTokens() const { return evictor_.price_per_byte() * static_cast<double>(shape_.state_bytes); }
   PageTable SharePages(Match& found, TimeNs now);

@@ -233,9 +233,9 @@ void RadixTree::Shorten(Node& leaf, const int32_t end) {
   leaf.pages.erase(leaf.pages.begin() + (PagesFor(end) - leaf.first_page()), leaf.pages.end());
 }
 
-void RadixTree::Clear(const Scope* const scope) {
+void RadixTree::Clear(const std::function<bool(const Scope&)>& is_meant) {
   for (auto it = roots_.begin(); it != roots_.end();) {
-    if (scope != nullptr && it->first != *scope) {
+    if (!is_meant(it->first)) {
       ++it;
       continue;
     }

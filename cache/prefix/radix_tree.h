@@ -94,8 +94,8 @@ class RadixTree {
   // Cuts the last positions of a leaf off, or the whole leaf (`end` == node.begin), with its KV and checkpoint. Parents
   // that are left without child and checkpoint keep standing: they hold KV that still is a prefix.
   void Shorten(Node& leaf, int32_t end);
-  // Removes every node of `scope`, or of all scopes.
-  void Clear(const Scope* scope);
+  // Removes every node of the scopes that are meant.
+  void Clear(const std::function<bool(const Scope&)>& is_meant);
   // Forgets scopes without a node.
   void DropEmptyRoots();
 

@@ -68,7 +68,7 @@ void TierLink::Persist(const PrefixCache& memory, const Clock& clock, const Time
       if (store_.writing_bytes() == 0 || !wait()) break;
     }
   }
-  while (store_.writing_bytes() > 0 && wait()) {
+  while ((store_.writing_bytes() > 0 || store_.dropping() > 0) && wait()) {
   }
 }
 

@@ -32,7 +32,7 @@ class TierLink final : public EvictionListener {
   std::vector<Arrival> TakeArrivals(PrefixCache& memory, TimeNs now);
   TimeNs next_arrival() const { return store_.next_poll(); }
   void Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline);
-  void Drop(const Scope* scope, TimeNs now) { store_.Drop(scope, now); }
+  void Drop(const FlushOptions& of, TimeNs now) { store_.Drop(of, now); }
 
   void Evicting(const Node& node, TimeNs now) override { Write(node, now); }
 

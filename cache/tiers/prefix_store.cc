@@ -16,7 +16,7 @@ namespace {
 using kernels::kPageTokens;
 
 // The first byte of a header says what a record is.
-constexpr char kPageRecord = 'P';       // P, space.
+constexpr char kPageRecord = 'P';       // P, space (SpaceOf).
 constexpr char kStateRecord = 'S';      // S, space, chain before its page, tail.
 constexpr char kDirectoryRecord = 'D';  // D, then the tails of the states that hang on one chain.
 // What is known of shared tiers is forgotten beyond so many records: it can be asked again.
@@ -88,6 +88,7 @@ struct PrefixStore::Shared {
   std::vector<std::function<void(PrefixStore&)>> done GUARDED_BY(mu);
   int64_t io_bytes GUARDED_BY(mu) = 0;  // Copies under way.
   int64_t writing_bytes GUARDED_BY(mu) = 0;
+  int64_t dropping GUARDED_BY(mu) = 0;  // Records.
 
   bool Reserve(const int64_t bytes, const int64_t bytes_max, const bool writing) {
     const MutexLock lock(mu);
@@ -101,6 +102,10 @@ struct PrefixStore::Shared {
     io_bytes -= bytes;
     if (writing) writing_bytes -= bytes;
   }
+  void CountDropping(const int64_t more) {
+    const MutexLock lock(mu);
+    dropping += more;
+  }
   void Post(std::function<void(PrefixStore&)> event) {
     const MutexLock lock(mu);
     done.push_back(std::move(event));
@@ -112,6 +117,7 @@ struct PrefixStore::Shared {
 struct PrefixStore::Load {
   LoadedPrefix result;
   std::vector<Digest> chain;
+  Digest space{};
   std::map<TierKey, size_t> directories;  // Asked of a shared tier -> index into chain.
   int32_t limit = 0;
   PrefixMatch have;
@@ -182,6 +188,18 @@ std::vector<Digest> PrefixStore::Chain(const Scope& scope, const std::span<const
   return chain;
 }
 
+// Half of it says the tenant, half of it the salt too: what a tenant or one of its salts left can be told by records
+// alone, after a restart too. Never a key, so halves suffice.
+Digest PrefixStore::SpaceOf(const std::string& tenant, const std::string& salt) {
+  const Digest of_tenant = FingerprintBuilder().AddFramed("tenant").AddFramed(tenant).Finish();
+  const Digest of_salt = FingerprintBuilder().AddFramed("salt").AddFramed(tenant).AddFramed(salt).Finish();
+  Digest space;
+  const auto half = static_cast<std::ptrdiff_t>(space.size() / 2);
+  std::copy_n(of_tenant.begin(), half, space.begin());
+  std::copy_n(of_salt.begin(), half, space.begin() + half);
+  return space;
+}
+
 // --- What is there ---
 
 PrefixStore::StateRecord& PrefixStore::StateIn(const TierKey& directory, const std::span<const TokenId> tail,
@@ -220,7 +238,7 @@ void PrefixStore::LearnDirectory(const TierRecord& record, const size_t tier, co
   while (!reader.AtEnd()) {
     const std::optional<std::vector<TokenId>> tail = reader.TakeTail();
     if (!tail.has_value()) return;
-    StateIn(record.key, *tail, StateKey(chain, *tail), load.chain.front()).place.tiers |= 1U << tier;
+    StateIn(record.key, *tail, StateKey(chain, *tail), load.space).place.tiers |= 1U << tier;
   }
 }
 
@@ -244,11 +262,12 @@ void PrefixStore::BoundIndex() {
   std::erase_if(states_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-void PrefixStore::Drop(const Scope* const scope, const TimeNs now) {
-  const std::optional<Digest> space = scope == nullptr ? std::nullopt : std::optional(Chain(*scope, {}).front());
+void PrefixStore::Drop(const FlushOptions& of, const TimeNs now) {
+  const Digest meant = SpaceOf(of.tenant.value_or(""), of.salt.value_or(""));
+  const size_t compared = !of.tenant.has_value() ? 0 : of.salt.has_value() ? meant.size() : meant.size() / 2;
   std::vector<std::pair<TierKey, uint32_t>> keys;
   const auto add = [&](const TierKey& key, const Place& place) {
-    if (!space.has_value() || place.space == *space) keys.emplace_back(key, place.tiers);
+    if (std::memcmp(place.space.data(), meant.data(), compared) == 0) keys.emplace_back(key, place.tiers);
   };
   for (const auto& [key, place] : pages_) add(key, place);
   for (const auto& [directory, records] : states_) {
@@ -257,12 +276,15 @@ void PrefixStore::Drop(const Scope* const scope, const TimeNs now) {
   for (const auto& [key, tiers] : keys) {
     for (size_t t = 0; t < tiers_.size(); ++t) {
       // What cannot be dropped now can no longer be found here, and is replaced where it is written again.
-      if ((tiers >> t & 1) != 0) (void)tiers_[t]->Drop(key, now + options_.write_deadline, [](const Status&) {});
+      if ((tiers >> t & 1) == 0) continue;
+      shared_->CountDropping(1);
+      const auto done = [shared = shared_](const Status&) { shared->CountDropping(-1); };
+      if (!tiers_[t]->Drop(key, now + options_.write_deadline, done).ok()) shared_->CountDropping(-1);
     }
     Forget(key);
   }
   for (const auto& [ticket, load] : loads_) {
-    if (scope == nullptr || load->result.scope == *scope) load->dropped = true;
+    if (of.Covers(load->result.scope)) load->dropped = true;
   }
 }
 
@@ -299,6 +321,7 @@ bool PrefixStore::Put(const size_t tier, TierRecord record, const std::vector<st
 
 bool PrefixStore::Write(const Scope& scope, const StoredImage& image, const TimeNs now) {
   const std::vector<Digest> chain = Chain(scope, image.tokens);
+  const Digest space = SpaceOf(scope.tenant, scope.salt);
   const size_t whole = chain.size() - 1;
   bool all = true;
   for (size_t t = 0; t < tiers_.size(); ++t) {
@@ -307,22 +330,22 @@ bool PrefixStore::Write(const Scope& scope, const StoredImage& image, const Time
       const TierKey key = PageKey(chain[p + 1]);
       const auto known = pages_.find(key);
       if (known != pages_.end() && (known->second.tiers >> t & 1) != 0) continue;
-      pages = Put(t, {.key = key, .header = HeaderOf(kPageRecord, chain.front())}, {image.pages[p]}, now);
+      pages = Put(t, {.key = key, .header = HeaderOf(kPageRecord, space)}, {image.pages[p]}, now);
       if (!pages) break;
       Place& place = pages_[key];
       place.tiers |= 1U << t;
-      place.space = chain.front();
+      place.space = space;
       ++counts_.pages_written;
     }
     // A state whose pages are missing could not be resumed from.
-    all = pages && (image.state.empty() || WriteState(t, image, chain, now)) && all;
+    all = pages && (image.state.empty() || WriteState(t, image, chain, space, now)) && all;
   }
   BoundIndex();
   return all;
 }
 
 bool PrefixStore::WriteState(const size_t tier, const StoredImage& image, const std::vector<Digest>& chain,
-                             const TimeNs now) {
+                             const Digest& space, const TimeNs now) {
   const size_t whole = chain.size() - 1;
   const std::span<const TokenId> tail = image.tokens.subspan(whole * kPageTokens);
   const TierKey directory = DirectoryKey(chain.back());
@@ -332,19 +355,24 @@ bool PrefixStore::WriteState(const size_t tier, const StoredImage& image, const 
       if (record.key == key && (record.place.tiers >> tier & 1) != 0) return true;
     }
   }
-  std::string header = HeaderOf(kStateRecord, chain.front());
+  std::string header = HeaderOf(kStateRecord, space);
   AddBytes(header, std::as_bytes(std::span(chain.back())));
   AddTail(header, tail);
   std::vector<std::span<const std::byte>> spans = {image.state};
   if (!tail.empty()) spans.push_back(image.pages[whole]);
   if (!Put(tier, {.key = key, .header = std::move(header)}, spans, now)) return false;
-  StateIn(directory, tail, key, chain.front()).place.tiers |= 1U << tier;
+  StateIn(directory, tail, key, space).place.tiers |= 1U << tier;
   ++counts_.checkpoints_written;
   if (!IsShared(tier)) return true;
   // Others that share the tier cannot list it: they find states by this.
   std::string list(1, kDirectoryRecord);
   for (const StateRecord& record : states_[directory]) AddTail(list, record.tail);
   return Put(tier, {.key = directory, .header = std::move(list)}, {}, now);
+}
+
+int64_t PrefixStore::dropping() const {
+  const MutexLock lock(shared_->mu);
+  return shared_->dropping;
 }
 
 int64_t PrefixStore::writing_bytes() const {
@@ -416,6 +444,7 @@ std::optional<int64_t> PrefixStore::BeginLoad(const Scope& scope, const std::spa
   load->result.scope = scope;
   load->result.tokens.assign(tokens.begin(), tokens.end());
   load->chain = Chain(scope, tokens);
+  load->space = SpaceOf(scope.tenant, scope.salt);
   load->limit = limit;
   load->have = have;
   load->tokens_per_second = tokens_per_second;

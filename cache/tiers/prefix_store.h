@@ -24,6 +24,7 @@
 #include "base/fingerprint.h"
 #include "base/ids.h"
 #include "base/mutex.h"
+#include "cache/flush.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
 #include "cache/state_shape.h"
@@ -88,10 +89,13 @@ class PrefixStore {
   // When TakeLoaded must be called for tiers that have no threads; kNever.
   TimeNs next_poll() const { return next_poll_; }
 
-  // Forgets what was written for one scope or (null) all; loads of it that are under way bring nothing.
-  void Drop(const Scope* scope, TimeNs now);
+  // Forgets what was written for the scopes of tenant and salt, or (none) of all; loads of them that are under way
+  // bring nothing. Of shared tiers: what is known here.
+  void Drop(const FlushOptions& of, TimeNs now);
   // Writes under way.
   int64_t writing_bytes() const;
+  // Records that tiers have still to forget.
+  int64_t dropping() const;
 
   const PrefixStoreCounts& counts() const { return counts_; }
   std::vector<std::pair<std::string_view, TierStats>> Stats() const;
@@ -101,7 +105,7 @@ class PrefixStore {
   struct Load;
   struct Place {
     uint32_t tiers = 0;  // Bit t: tier t has it.
-    Digest space{};      // chain(0): whose it is.
+    Digest space{};      // SpaceOf its scope: whose it is.
   };
   struct StateRecord {
     std::vector<TokenId> tail;  // Tokens of the page it lies in.
@@ -111,6 +115,7 @@ class PrefixStore {
   struct Found;
 
   std::vector<Digest> Chain(const Scope& scope, std::span<const TokenId> tokens) const;
+  static Digest SpaceOf(const std::string& tenant, const std::string& salt);
   void Learn(const TierRecord& record, size_t tier);
   void LearnDirectory(const TierRecord& record, size_t tier, const Load& load);
   StateRecord& StateIn(const TierKey& directory, std::span<const TokenId> tail, const TierKey& key,
@@ -119,7 +124,8 @@ class PrefixStore {
   void BoundIndex();
   bool IsShared(size_t tier) const { return (shared_tiers_ >> tier & 1) != 0; }
   bool Put(size_t tier, TierRecord record, const std::vector<std::span<const std::byte>>& spans, TimeNs now);
-  bool WriteState(size_t tier, const StoredImage& image, const std::vector<Digest>& chain, TimeNs now);
+  bool WriteState(size_t tier, const StoredImage& image, const std::vector<Digest>& chain, const Digest& space,
+                  TimeNs now);
   Found Search(const std::vector<Digest>& chain, std::span<const TokenId> tokens, int32_t limit,
                const PrefixMatch& have) const;
   bool Pays(const Found& found, const PrefixMatch& have, double tokens_per_second) const;

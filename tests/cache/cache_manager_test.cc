@@ -184,12 +184,12 @@ TEST(CacheManager, ForgetsWhenFlushed) {
 TEST(CacheManager, ForgetsKvAndStatesApart) {
   Rig rig(kHybrid, 1 << 20);
   rig.Whole(Ids(0, 200));
-  rig.cache().Flush({.scope = std::nullopt, .part = CachedPart::kStates}, 0);
+  rig.cache().Flush({.part = CachedPart::kStates}, 0);
   EXPECT_EQ(rig.cache().memory().slots().taken_count(), 0);
   const PrefixMatch kv_alone = rig.Whole(Ids(0, 210));
   EXPECT_EQ(kv_alone.kv_tokens, 200);
   EXPECT_EQ(kv_alone.state_tokens, 0);
-  rig.cache().Flush({.scope = std::nullopt, .part = CachedPart::kKv}, 0);
+  rig.cache().Flush({.part = CachedPart::kKv}, 0);
   EXPECT_EQ(rig.cache().memory().pages().taken_count(), 0);
   EXPECT_EQ(rig.Whole(Ids(0, 220)).kv_tokens, 0);
   EXPECT_EQ(rig.Whole(Ids(0, 230)).state_tokens, 220);
@@ -201,8 +201,25 @@ TEST(CacheManager, ForgetsOneScope) {
   const Scope blue{.tenant = "blue", .salt = {}, .provenance = {}};
   rig.Whole(Ids(0, 200), {}, red);
   rig.Whole(Ids(0, 200), {}, blue);
-  rig.cache().Flush({.scope = red}, 0);
+  rig.cache().Flush({.tenant = "red", .salt = "salt"}, 0);
   EXPECT_EQ(rig.Whole(Ids(0, 200), {}, red).kv_tokens, 0);
+  EXPECT_EQ(rig.Whole(Ids(0, 200), {}, blue).kv_tokens, 200);
+}
+
+TEST(CacheManager, ForgetsATenantWithAllItsSaltsAndSaysWhatThatFreed) {
+  Rig rig(kHybrid, 1 << 20);
+  for (const char* salt : {"", "a", "b"}) rig.Whole(Ids(0, 200), {}, {.tenant = "red", .salt = salt, .provenance = {}});
+  const Scope blue{.tenant = "blue", .salt = "a", .provenance = {}};
+  rig.Whole(Ids(0, 200), {}, blue);
+  const int64_t held = rig.cache().memory().used_bytes();
+  const FlushReport freed = rig.cache().Flush({.tenant = "red"}, 0);
+  EXPECT_EQ(freed.bytes, held / 4 * 3);
+  EXPECT_EQ(freed.bytes, held - rig.cache().memory().used_bytes());
+  EXPECT_EQ(freed.checkpoints, 6);
+  EXPECT_EQ(freed.nodes, 6);
+  for (const char* salt : {"", "a", "b"}) {
+    EXPECT_EQ(rig.Whole(Ids(0, 200), {}, {.tenant = "red", .salt = salt, .provenance = {}}).kv_tokens, 0);
+  }
   EXPECT_EQ(rig.Whole(Ids(0, 200), {}, blue).kv_tokens, 200);
 }
 
@@ -212,7 +229,7 @@ TEST(CacheManager, EvictsNodesWithoutKvBehindAMatchWhileItIsTaken) {
   Rig rig(kLargePages, 3 * 4096 + 8 * 64);
   rig.Whole(Ids(0, 100));
   rig.Whole(Ids(0, 160));
-  rig.cache().Flush({.scope = std::nullopt, .part = CachedPart::kKv}, 0);
+  rig.cache().Flush({.part = CachedPart::kKv}, 0);
   rig.Whole(Ids(0, 90));
   // Another sequence holds the third page.
   PrefixLease other = rig.Begin(Ids(5000, 10));

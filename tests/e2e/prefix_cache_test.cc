@@ -64,7 +64,7 @@ class PrefixCache : public testing::Test {
   }
   void SetUp() override {
     stub_ = daemon_->NewStub();
-    daemon_->daemon().model()->engine->FlushCache({});
+    EXPECT_TRUE(daemon_->daemon().model()->engine->FlushCache({}).ok());
   }
 
   static RunningDaemon* daemon_;  // One for all; each test finds an empty cache.
@@ -108,7 +108,7 @@ TEST_F(PrefixCache, SharedPrefixesHitFromTheThirdSightingOn) {
         EXPECT_EQ(outcome.finished.usage().cached_tokens(), shared) << "sighting " << i;
       }
     }
-    daemon_->daemon().model()->engine->FlushCache({});
+    EXPECT_TRUE(daemon_->daemon().model()->engine->FlushCache({}).ok());
   }
 }
 

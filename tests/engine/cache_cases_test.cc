@@ -242,7 +242,7 @@ TEST_P(CacheCases, PreemptedInPrefillAndDecodeTheyGoOnFromWhatTheCacheKept) {
 TEST(CacheCase, KvWithoutItsStateIsReadAndItsStateRunAgain) {
   Rig rig(kHybrid);
   rig.Run(Greedy(Ids(1, 400)));
-  rig.engine().FlushCache({.scope = std::nullopt, .part = cache::CachedPart::kStates});
+  EXPECT_TRUE(rig.engine().FlushCache({.part = cache::CachedPart::kStates}).ok());
   const PrefixReuse reuse = rig.Run(Greedy(Ids(1, 450)));
   EXPECT_EQ(reuse.kv_match_tokens, 400);
   EXPECT_EQ(reuse.state_match_tokens, 0);
@@ -254,7 +254,7 @@ TEST(CacheCase, KvWithoutItsStateIsReadAndItsStateRunAgain) {
 TEST(CacheCase, StatesWithoutTheirKvAreNotUsed) {
   Rig rig(kHybrid);
   rig.Run(Greedy(Ids(1, 400)));
-  rig.engine().FlushCache({.scope = std::nullopt, .part = cache::CachedPart::kKv});
+  EXPECT_TRUE(rig.engine().FlushCache({.part = cache::CachedPart::kKv}).ok());
   const PrefixReuse reuse = rig.Run(Greedy(Ids(1, 450)));
   EXPECT_EQ(reuse.kv_match_tokens, 0);
   EXPECT_EQ(reuse.state_match_tokens, 0);
@@ -403,10 +403,10 @@ TEST_P(CacheCases, FlushingOneScopeLeavesTheOthers) {
   };
   run("red");
   run("blue");
-  rig.engine().FlushCache({.scope = cache::Scope{.tenant = "red", .salt = {}, .provenance = {}}});
+  EXPECT_TRUE(rig.engine().FlushCache({.tenant = "red", .salt = ""}).ok());
   EXPECT_EQ(run("red"), 0);
   EXPECT_EQ(run("blue"), 200);
-  rig.engine().FlushCache({});
+  EXPECT_TRUE(rig.engine().FlushCache({}).ok());
   rig.Step();
   EXPECT_EQ(rig.stats().cache.cached_bytes, 0);
   EXPECT_EQ(run("blue"), 0);
@@ -418,12 +418,62 @@ TEST_P(CacheCases, ARunningRequestGoesOnWhenTheCacheIsFlushed) {
     rig.Run(Greedy(Ids(2, 200)));
     const Rig::Stream stream = rig.Submit(Greedy(Ids(2, 350), 80));
     for (int32_t i = 0; i < 90; ++i) {
-      rig.engine().FlushCache({.scope = std::nullopt, .part = part});
+      EXPECT_TRUE(rig.engine().FlushCache({.part = part}).ok());
       rig.Step();
     }
     rig.RunUntilIdle();
     rig.Judge(stream);
   }
+}
+
+// Answers come from the step after the question; where no step can follow, the question is refused.
+TEST_P(CacheCases, QuestionsAboutTheCacheAreAnsweredBetweenSteps) {
+  Rig rig(GetParam());
+  Request request = Greedy(Ids(2, 200));
+  request.tenant = "red";
+  request.cache.hints = {100};
+  std::vector<cache::PlanReport> plans;
+  std::vector<CacheSnapshot> snapshots;
+  std::vector<cache::FlushReport> flushes;
+  const auto ask = [&] {
+    const Status explained =
+        rig.engine().ExplainPlan(request, [&](const cache::PlanReport& plan) { plans.push_back(plan); });
+    const Status reported = rig.engine().ReportCache(
+        {.nodes_max = 100}, [&](CacheSnapshot snapshot) { snapshots.push_back(std::move(snapshot)); });
+    EXPECT_EQ(explained.code(), reported.code());
+    return explained;
+  };
+  EXPECT_TRUE(ask().ok());
+  EXPECT_TRUE(plans.empty());
+  rig.Step();
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0].match.kv_tokens, 0);
+  EXPECT_EQ(snapshots[0].tree.all.nodes, 0);
+  rig.Run(request);
+  EXPECT_TRUE(ask().ok());
+  rig.Step();
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[1].match.kv_tokens, 200);
+  EXPECT_EQ(plans[1].match.state_tokens, 199);
+  EXPECT_EQ(plans[1].basis, has_state() ? cache::PlanBasis::kNothingNew : cache::PlanBasis::kNoState);
+  EXPECT_EQ(snapshots[1].tree.all.nodes, snapshots[1].report.nodes);
+  EXPECT_EQ(snapshots[1].tree.tenants.at(0).name, "red");
+  EXPECT_EQ(snapshots[1].report.queries, 1) << "a question is no lookup";
+  EXPECT_TRUE(rig.engine().FlushCache({.tenant = "red"}, [&](const auto& freed) { flushes.push_back(freed); }).ok());
+  rig.Step();
+  ASSERT_EQ(flushes.size(), 1u);
+  EXPECT_EQ(flushes[0].bytes, snapshots[1].report.cached_bytes);
+  // What is judged before a step is refused at once.
+  Request bad = request;
+  bad.prompt.push_back(TokenId(1 << 30));
+  EXPECT_EQ(rig.engine().ExplainPlan(bad, [](const auto&) {}).code(), StatusCode::kInvalidArgument);
+  // A question that is under way when the engine stops is answered, a later one is refused.
+  EXPECT_TRUE(ask().ok());
+  rig.engine().Stop();
+  EXPECT_EQ(plans.size(), 3u);
+  EXPECT_EQ(ask().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(rig.engine().FlushCache({}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(plans.size(), 3u);
 }
 
 }  // namespace

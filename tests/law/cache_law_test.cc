@@ -92,7 +92,7 @@ class Rig {
     request.cache.bypass_read = request.cache.bypass_write = true;
     return Run(request);
   }
-  void Flush(const cache::CachedPart part) { engine_->FlushCache({.scope = std::nullopt, .part = part}); }
+  void Flush(const cache::CachedPart part) { ASSERT_TRUE(engine_->FlushCache({.part = part}).ok()); }
   EngineStats Stats() const { return engine_->Stats(); }
   const models::ModelSpec& spec() const { return engine_->spec(); }
 

@@ -66,7 +66,8 @@ class Scenario {
   void Run() {
     for (int step = 0; step < kStepsMax && !AllEnded(); ++step) {
       for (const YAML::Node& flush : node_["flushes"]) {
-        if (flush["at"].as<int>() == step) engine_->FlushCache(FlushOf(flush));
+        if (flush["at"].as<int>() != step) continue;
+        ASSERT_TRUE(engine_->FlushCache(FlushOf(flush)).ok());
       }
       for (Actor& actor : actors_) Act(actor, step);
       engine_->RunOneStep();
@@ -113,10 +114,10 @@ class Scenario {
   static cache::FlushOptions FlushOf(const YAML::Node& node) {
     static const std::map<std::string, cache::CachedPart> kParts = {
         {"all", cache::CachedPart::kAll}, {"kv", cache::CachedPart::kKv}, {"states", cache::CachedPart::kStates}};
-    cache::FlushOptions flush{.scope = std::nullopt, .part = kParts.at(Get(node, "part", std::string("all")))};
+    cache::FlushOptions flush{.part = kParts.at(Get(node, "part", std::string("all")))};
     if (node["tenant"]) {
-      flush.scope = cache::Scope{
-          .tenant = node["tenant"].as<std::string>(), .salt = Get(node, "cache_salt", std::string()), .provenance = {}};
+      flush.tenant = node["tenant"].as<std::string>();
+      flush.salt = Get(node, "cache_salt", std::string());
     }
     return flush;
   }

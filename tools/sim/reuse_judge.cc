@@ -73,8 +73,7 @@ TimeNs ReuseJudge::LastFlush(const engine::Request& request, const TimeNs until,
   const bool has_state = schedule_.model.recurrent_layers > 0;
   for (const PlannedFlush& flush : schedule_.flushes) {
     if (flush.at > until) continue;
-    const std::optional<cache::Scope>& scope = flush.what.scope;
-    if (scope.has_value() && (scope->tenant != request.tenant || scope->salt != request.cache.salt)) continue;
+    if (!flush.what.Covers({.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}})) continue;
     if (schedule_.tier.has_value() && flush.what.part != cache::CachedPart::kAll) continue;  // Tiers can bring it back.
     const bool takes_kv = flush.what.part != cache::CachedPart::kStates;
     const bool takes_states = flush.what.part != cache::CachedPart::kKv || !has_state;

@@ -148,7 +148,7 @@ class Simulation {
 
   void SendFlushes() {
     for (; next_flush_ < schedule_.flushes.size() && schedule_.flushes[next_flush_].at <= clock_.Now(); ++next_flush_) {
-      engine_->FlushCache(schedule_.flushes[next_flush_].what);
+      Check(engine_->FlushCache(schedule_.flushes[next_flush_].what).ok(), "the engine runs");
       ++outcome_.flushes;
     }
   }
@@ -300,7 +300,7 @@ class Simulation {
   // Memory that only the cache holds is no leak, but all of it must be had back.
   void CheckNothingIsLeft() {
     if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
-    engine_->FlushCache({});
+    Check(engine_->FlushCache({}).ok(), "the engine runs");
     engine_->RunOneStep();
     clock_.Advance(schedule_.step_time * 1000);  // What tiers have under way has come or is late.
     engine_->RunOneStep();
