@@ -30,8 +30,8 @@ std::string_view NameOf(const std::string_view name) {
 struct CacheManager::Impl {
   Impl(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
       : tiers(options, std::move(tiers)),
-        duel(options.eviction == kDuelName ? std::make_unique<DuelDirectories>(options) : nullptr),
-        order_name(duel == nullptr ? NameOf(options.eviction) : std::string_view()),
+        duel(options.tuning.eviction == kDuelName ? std::make_unique<DuelDirectories>(options) : nullptr),
+        order_name(duel == nullptr ? NameOf(options.tuning.eviction) : std::string_view()),
         order(duel == nullptr ? MakeEvictionOrder(order_name) : nullptr),
         memory(options, duel != nullptr ? duel->winner() : *order, executor, &this->tiers) {}
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "config/cache_names.h"
+
 namespace invar::config {
 
 using Duration = std::chrono::milliseconds;
@@ -68,6 +70,10 @@ struct Config {
 
   struct Cache {
     bool enabled = true;
+    std::string placement{kPlacementNames.front()};
+    int64_t placement_slots = 8;
+    std::string eviction{kEvictionNames.front()};
+    double probation_share = 0.02;
     struct Tiers {
       Duration read_timeout{2'000};
       Duration write_timeout{30'000};

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <set>
 
+#include "config/cache_names.h"
 #include "config/isa_names.h"
 
 namespace invar::config {
@@ -29,6 +30,11 @@ std::vector<std::string_view> IsaChoices() {
   std::vector<std::string_view> choices = {"auto"};
   choices.insert(choices.end(), kIsaNames.begin(), kIsaNames.end());
   return choices;
+}
+
+template <size_t kCount>
+std::vector<std::string_view> Choices(const std::array<std::string_view, kCount>& names) {
+  return {names.begin(), names.end()};
 }
 
 std::vector<Field> MakeFields() {
@@ -110,6 +116,17 @@ std::vector<Field> MakeFields() {
        "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "
        "where "
        "running requests need it."},
+      {"cache.placement",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.cache.placement; }, Choices(kPlacementNames)},
+       "Where a prompt leaves recurrent states: where earlier prompts of its kind were come back to (`optimal-dp`), or "
+       "as other servers do, for comparison. The bits do not depend on it."},
+      {"cache.placement_slots", IntKind{+[](Config& c) -> int64_t& { return c.cache.placement_slots; }, 0, 1024},
+       "Most states a prompt leaves beside those at its end, at branches and at hints."},
+      {"cache.eviction",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.cache.eviction; }, Choices(kEvictionNames)},
+       "What goes first where memory is short; `duel` follows the order that has saved more of late."},
+      {"cache.probation_share", ShareKind{+[](Config& c) -> double& { return c.cache.probation_share; }, 0.0, 1.0},
+       "Of engine.kv_budget, the most that states placed on expectation alone hold before their first use."},
       {"cache.tiers.read_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.read_timeout; }, milliseconds(1), minutes(10)},
        "A tier that has not given back a record by then costs a miss."},
@@ -265,6 +282,15 @@ bool ParseInt(const std::string_view text, int64_t& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// Digits with a point between them, or digits alone: "0.02", "1".
+bool ParseShare(const std::string_view text, double& value) {
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos || text.starts_with('.') || text.ends_with('.')) {
+    return false;
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 struct Unit {
   std::string_view name;
   int64_t factor;
@@ -329,6 +355,12 @@ struct Setter {
     kind.member(config) = value;
     return OkStatus();
   }
+  Status operator()(const ShareKind& kind) const {
+    double value = 0;
+    if (!ParseShare(text, value) || value < kind.min || value > kind.max) return Wanted(field, text);
+    kind.member(config) = value;
+    return OkStatus();
+  }
   Status operator()(const BytesKind& kind) const {
     int64_t value = 0;
     if (!ParseInt(text, value) && !ParseWithUnit(text, kByteUnits, value)) return Wanted(field, text);
@@ -382,6 +414,7 @@ struct Printer {
 
   std::string operator()(const BoolKind& kind) const { return kind.member(config) ? "true" : "false"; }
   std::string operator()(const IntKind& kind) const { return fmt::format("{}", kind.member(config)); }
+  std::string operator()(const ShareKind& kind) const { return fmt::format("{}", kind.member(config)); }
   std::string operator()(const BytesKind& kind) const { return PrintBytes(kind.member(config)); }
   std::string operator()(const DurationKind& kind) const { return PrintDuration(kind.member(config)); }
   std::string operator()(const ChoiceKind& kind) const { return kind.member(config); }
@@ -403,6 +436,9 @@ struct Describer {
   std::string operator()(const IntKind& kind) const {
     if (kind.min == kind.max) return fmt::format("the integer {}", kind.min);
     return fmt::format("an integer, {} to {}", kind.min, kind.max);
+  }
+  std::string operator()(const ShareKind& kind) const {
+    return fmt::format("a share such as 0.02, {} to {}", kind.min, kind.max);
   }
   std::string operator()(const BytesKind& kind) const {
     return fmt::format("a size such as 64KiB, {} to {}", PrintBytes(kind.min), PrintBytes(kind.max));

@@ -21,6 +21,10 @@ struct IntKind {
   int64_t& (*member)(Config&);
   int64_t min, max;
 };
+struct ShareKind {  // "0.02": of a whole, at most so many decimals as it needs.
+  double& (*member)(Config&);
+  double min, max;
+};
 struct BytesKind {  // "64KiB", "1GiB", or a plain number of bytes.
   int64_t& (*member)(Config&);
   int64_t min, max;
@@ -44,8 +48,8 @@ struct AddressKind {  // "HOST:PORT", "[IPV6]:PORT"; "off" where `may_be_off`.
 struct TokensKind {  // YAML: a list of {tenant, sha256}; as text: "tenant:sha256,tenant:sha256".
   std::vector<ApiToken>& (*member)(Config&);
 };
-using FieldKind =
-    std::variant<BoolKind, IntKind, BytesKind, DurationKind, ChoiceKind, StringKind, AddressKind, TokensKind>;
+using FieldKind = std::variant<BoolKind, IntKind, ShareKind, BytesKind, DurationKind, ChoiceKind, StringKind,
+                               AddressKind, TokensKind>;
 
 // When a changed value takes effect.
 enum class Takes { kAtStart, kOnReload };

@@ -57,11 +57,10 @@ struct Engine::Impl {
                .budget_bytes = plan.budget_bytes,
                .slots_without_bytes = options_in.max_running,
                .backing = options_in.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
+               .tuning = options_in.cache,
                .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
                .clock = &clock_in,
-               .wake = [this] { inbox.Wake(); },
-               .tier_read_limit = options_in.tier_read_limit,
-               .tier_write_limit = options_in.tier_write_limit},
+               .wake = [this] { inbox.Wake(); }},
               std::move(tiers)),
         runner(std::move(model)) {
     const models::ModelSpec& spec = runner.model().spec();

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "cache/cache_manager.h"
+#include "cache/cache_tuning.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/model.h"
@@ -29,8 +30,7 @@ struct EngineOptions {
   int64_t kv_budget_bytes = int64_t{1} << 30;
   int32_t max_pages = INT32_MAX;  // Pages of KV, if the budget holds more: for tests that want memory to run out.
   bool prefix_cache = true;       // Reuse what earlier requests computed.
-  TimeNs tier_read_limit = int64_t{2} * 1'000'000'000;  // A request waits no longer for a tier.
-  TimeNs tier_write_limit = int64_t{30} * 1'000'000'000;
+  cache::CacheTuning cache = cache::TuningOf({});
   TimeNs persist_limit = int64_t{10} * 1'000'000'000;  // Stop writes what only memory holds to the tiers for so long.
   int32_t prefill_chunk_tokens = 512;                  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.

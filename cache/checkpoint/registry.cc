@@ -3,6 +3,7 @@
 
 #include "base/names_of.h"
 #include "cache/checkpoint/policies.h"
+#include "config/cache_names.h"
 
 namespace invar::cache {
 namespace {
@@ -26,6 +27,7 @@ constexpr std::array kRows = {
 };
 
 constexpr auto kNames = NamesOf(kRows);
+static_assert(kNames == kPlacementNames, "the configuration offers these names");
 
 }  // namespace
 

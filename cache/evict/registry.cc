@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/names_of.h"
 #include "cache/evict/orders.h"
+#include "config/cache_names.h"
 
 namespace invar::cache {
 namespace {
@@ -20,6 +21,9 @@ constexpr std::array kRows = {
 };
 
 constexpr auto kNames = NamesOf(kRows);
+static_assert(kEvictionNames.front() == kDuelName &&
+                  std::equal(kEvictionNames.begin() + 1, kEvictionNames.end(), kNames.begin(), kNames.end()),
+              "the configuration offers these names");
 
 }  // namespace
 

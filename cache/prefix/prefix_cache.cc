@@ -34,10 +34,11 @@ PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order
                          EvictionListener* const listener)
     : shape_(options.shape),
       has_state_(options.shape.state_bytes > 0),
-      probation_bytes_(static_cast<int64_t>(options.probation_share * static_cast<double>(options.budget_bytes))),
+      probation_bytes_(
+          static_cast<int64_t>(options.tuning.probation_share * static_cast<double>(options.budget_bytes))),
       memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
-      placer_({.placement = options.placement,
-               .slots = options.placement_slots,
+      placer_({.placement = options.tuning.placement,
+               .slots = options.tuning.placement_slots,
                .learns = options.plans && has_state_,
                .clock = options.clock},
               tree_, executor),

@@ -10,10 +10,7 @@
 namespace invar::cache {
 
 TierLink::TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
-    : store_({.shape = options.shape,
-              .identity = options.identity,
-              .read_deadline = options.tier_read_limit,
-              .write_deadline = options.tier_write_limit},
+    : store_({.shape = options.shape, .identity = options.identity, .deadlines = options.tuning.deadlines},
              std::move(tiers), options.wake) {}
 
 std::optional<int64_t> TierLink::Prefetch(const PrefixCache& memory, const PrefixQuery& query,

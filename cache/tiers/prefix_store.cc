@@ -279,7 +279,7 @@ void PrefixStore::Drop(const FlushOptions& of, const TimeNs now) {
       if ((tiers >> t & 1) == 0) continue;
       shared_->CountDropping(1);
       const auto done = [shared = shared_](const Status&) { shared->CountDropping(-1); };
-      if (!tiers_[t]->Drop(key, now + options_.write_deadline, done).ok()) shared_->CountDropping(-1);
+      if (!tiers_[t]->Drop(key, now + options_.deadlines.write, done).ok()) shared_->CountDropping(-1);
     }
     Forget(key);
   }
@@ -306,7 +306,7 @@ bool PrefixStore::Put(const size_t tier, TierRecord record, const std::vector<st
   if (bytes > 0) payload.spans.emplace_back(*copy);
   payload.keep_alive = copy;
   const TierKey key = record.key;
-  const Status accepted = tiers_[tier]->Put(std::move(record), std::move(payload), now + options_.write_deadline,
+  const Status accepted = tiers_[tier]->Put(std::move(record), std::move(payload), now + options_.deadlines.write,
                                             [shared = shared_, bytes, key](const Status& status) {
                                               shared->Return(bytes, /*writing=*/true);
                                               // The index was told before it was true: who came meanwhile had a miss.
@@ -448,7 +448,7 @@ std::optional<int64_t> PrefixStore::BeginLoad(const Scope& scope, const std::spa
   load->limit = limit;
   load->have = have;
   load->tokens_per_second = tokens_per_second;
-  load->deadline = now + options_.read_deadline;
+  load->deadline = now + options_.deadlines.read;
   Load& entry = *loads_.emplace(load->result.ticket, std::move(load)).first->second;
   bool begun = BeginReads(entry);
   for (size_t t = 0; t < tiers_.size() && !begun; ++t) begun = IsShared(t) && BeginFind(entry, t);

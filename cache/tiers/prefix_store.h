@@ -34,10 +34,9 @@ namespace invar::cache {
 
 struct PrefixStoreOptions {
   StateShape shape;
-  std::string identity;                               // Model fingerprint and numerics id: bits of another never match.
-  int64_t io_bytes_max = int64_t{256} << 20;          // Copies under way, reads and writes together.
-  TimeNs read_deadline = int64_t{2} * 1'000'000'000;  // A request waits no longer for a tier.
-  TimeNs write_deadline = int64_t{30} * 1'000'000'000;
+  std::string identity;                       // Model fingerprint and numerics id: bits of another never match.
+  int64_t io_bytes_max = int64_t{256} << 20;  // Copies under way, reads and writes together.
+  TierDeadlines deadlines;
 };
 
 // Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty.
@@ -80,7 +79,7 @@ class PrefixStore {
 
   // Begins to read the deepest resume point beyond `have` that lies at most at `limit` and pays:
   // `tokens_per_second` is the rate at which tokens are run instead (0: not known, everything pays). Gives the ticket
-  // that TakeLoaded will name, within read_deadline; nullopt: there is nothing to wait for.
+  // that TakeLoaded will name, within the read deadline; nullopt: there is nothing to wait for.
   std::optional<int64_t> BeginLoad(const Scope& scope, std::span<const TokenId> tokens, int32_t limit,
                                    const PrefixMatch& have, double tokens_per_second, TimeNs now);
   // What has ended since the last call, failures included.

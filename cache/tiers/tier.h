@@ -40,6 +40,12 @@ struct TierRecord {
   int64_t payload_bytes = 0;
 };
 
+// How long calls may take before they are given up.
+struct TierDeadlines {
+  TimeNs read = 0;  // A request waits no longer for a tier.
+  TimeNs write = 0;
+};
+
 // What to store: the concatenation of the spans.
 struct TierPayload {
   std::vector<std::span<const std::byte>> spans;

@@ -15,10 +15,16 @@ namespace {
 
 constexpr StateShape kHybrid{.page_bytes = 64, .state_bytes = 256};
 
+CacheTuning PlacedBy(const std::string& placement) {
+  CacheTuning tuning = TuningOf({});
+  tuning.placement = placement;
+  return tuning;
+}
+
 class Rig {
  public:
   explicit Rig(const StateShape& shape = kHybrid, const std::string& placement = "optimal-dp")
-      : cache_({.shape = shape, .budget_bytes = 1 << 24, .slots_without_bytes = 8, .placement = placement}) {}
+      : cache_({.shape = shape, .budget_bytes = 1 << 24, .slots_without_bytes = 8, .tuning = PlacedBy(placement)}) {}
 
   PlanReport Explain(const Tokens& tokens, const std::vector<int32_t>& hints = {}) const {
     return cache_.ExplainPlan(QueryOf(tokens, hints));

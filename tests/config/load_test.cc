@@ -47,6 +47,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"unknown_key_not_near", "engine:\n  zzzzzzzzzzzzzzzzzz: 1\n",
                 "unknown key 'engine.zzzzzzzzzzzzzzzzzz'"},
         BadFile{"dotted_unknown", "server.lisen: a:1\n", "unknown key 'server.lisen'"},
+        BadFile{"unknown_placement", "cache:\n  placement: optimal\n",
+                "cache.placement: wants one of optimal-dp, none, kv-only, end-only, balanced, block, logarithmic, "
+                "logarithmic-end, sqrt, branch-on-demand, found 'optimal'"},
+        BadFile{"unknown_eviction", "cache:\n  eviction: lru\n",
+                "cache.eviction: wants one of duel, least-recently-used, node-demand, found 'lru'"},
+        BadFile{"share_above_one", "cache:\n  probation_share: 1.5\n",
+                "cache.probation_share: wants a share such as 0.02, 0 to 1, found '1.5'"},
+        BadFile{"share_with_exponent", "cache:\n  probation_share: 2e-2\n", "cache.probation_share: wants a share"},
+        BadFile{"share_without_digits", "cache:\n  probation_share: .\n", "cache.probation_share: wants a share"},
+        BadFile{"share_of_nan", "cache:\n  probation_share: nan\n", "cache.probation_share: wants a share"},
+        BadFile{"share_empty", "cache:\n  probation_share: ''\n", "cache.probation_share: wants a share"},
+        BadFile{"negative_slots", "cache:\n  placement_slots: -1\n",
+                "cache.placement_slots: wants an integer, 0 to 1024, found '-1'"},
         BadFile{"key_twice", "log:\n  level: info\n  level: warn\n", "f.yaml:3: 'level' is given twice"},
         BadFile{"section_twice", "log:\n  level: info\nlog:\n  format: text\n", "f.yaml:3: 'log' is given twice"},
         BadFile{"list_at_top", "- a\n- b\n", "wants a section of keys"},
@@ -221,6 +234,8 @@ TEST(Load, TakesAnEmptyFile) {
 
 TEST(Load, ReadsUnitsAndTokensAsWritten) {
   const StatusOr<Loaded> loaded = LoadText(std::string("engine: {kv_budget: 3MiB}\nlimits: {request_timeout: 90s}\n"
+                                                       "cache: {placement: sqrt, eviction: node-demand, "
+                                                       "probation_share: 0.125, placement_slots: 3}\n"
                                                        "auth: {tokens: [{tenant: a, sha256: ") +
                                                kHash + "}]}\nserver: {listen: '0.0.0.0:1'}\n",
                                            "f.yaml");
@@ -228,6 +243,10 @@ TEST(Load, ReadsUnitsAndTokensAsWritten) {
   EXPECT_EQ(loaded->config.engine.kv_budget, 3 << 20);
   EXPECT_EQ(loaded->config.limits.request_timeout, std::chrono::seconds(90));
   EXPECT_EQ(loaded->config.auth.tokens.at(0).tenant, "a");
+  EXPECT_EQ(loaded->config.cache.placement, "sqrt");
+  EXPECT_EQ(loaded->config.cache.eviction, "node-demand");
+  EXPECT_EQ(loaded->config.cache.probation_share, 0.125);
+  EXPECT_EQ(loaded->config.cache.placement_slots, 3);
 }
 
 TEST(Print, DefaultConfigLoadsToTheDefaults) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/fingerprint.h"
+#include "config/cache_names.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace invar::e2e {
@@ -259,6 +260,58 @@ TEST(PrefixCacheMetrics, SayWhetherAnythingCanEverHit) {
     for (int i = 0; i < 2; ++i) {
       const Outcome outcome = Collect(*stub, TokensRequest(Ids(8, 200), 4));
       EXPECT_EQ(outcome.finished.usage().cached_tokens() > 0, on && i == 1);
+    }
+  }
+}
+
+// Whatever is configured decides what is kept, never a bit of an answer.
+TEST(PrefixCacheTuning, EveryPlacementAndEvictionGivesTheSameBits) {
+  std::vector<v1::GenerateRequest> requests;
+  const std::vector<int32_t> trunk = Ids(21, 400);
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<int32_t> ids(trunk.begin(), trunk.begin() + 40 + 30 * (i * 5 % 12));
+    v1::GenerateRequest request = TokensRequest(Join(ids, Ids(2000 + i, 90 + i)), 6);
+    if (i % 4 == 1) request.mutable_cache()->add_checkpoint_hints(static_cast<int32_t>(ids.size()));
+    requests.push_back(request);
+    requests.push_back(TokensRequest(Join(Join(ids, Ids(2000 + i, 90 + i)), Ids(3000 + i, 20)), 6));  // A follow-up.
+  }
+  config::Config config = TinyConfig();
+  config.engine.running_max = 2;
+  config.engine.kv_budget = int64_t{2} << 20;
+  std::vector<Outcome> cold;
+  const auto play = [&](const bool caches) {
+    RunningDaemon daemon(config);
+    const auto stub = daemon.NewStub();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      const Outcome outcome = Collect(*stub, requests[i]);
+      if (!caches) {
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+        cold.push_back(outcome);
+      } else {
+        ExpectSameAnswer(outcome, cold[i]);
+        ExpectReuseAddsUp(outcome);
+      }
+    }
+    const cache::PlacementReport report = daemon.stats().cache;
+    const bool keeps_states = caches && config.cache.placement != "none" && config.cache.placement != "kv-only";
+    EXPECT_EQ(report.state_match_tokens > 0, keeps_states);
+    EXPECT_EQ(report.eviction_passes > 0, keeps_states) << "the budget is short for states, but not for KV alone";
+    if (config.cache.eviction != "duel") {
+      EXPECT_EQ(report.eviction_order, config.cache.eviction);
+    }
+  };
+  config.cache.enabled = false;
+  play(false);
+  config.cache.enabled = true;
+  for (const std::string_view placement : kPlacementNames) {
+    for (const std::string_view eviction : kEvictionNames) {
+      SCOPED_TRACE(std::string(placement) + ", " + std::string(eviction));
+      config.cache.placement = placement;
+      config.cache.eviction = eviction;
+      config.cache.placement_slots = 3;
+      config.cache.probation_share = 0.5;
+      play(true);
     }
   }
 }

@@ -172,14 +172,14 @@ TEST(Replay, TheDuelDoesAsWellAsTheBetterOfItsOrders) {
   const Trace trace = SharedDocuments(13, 4000);
   cache::CacheOptions options = Options("default", 8 * kGb, 19'537'920);
   const auto rate = [&](const std::string& eviction) {
-    options.eviction = eviction;
+    options.tuning.eviction = eviction;
     return Replay(trace, options).TokenHitRate();
   };
   const double demand = rate("node-demand");
   const double recent = rate("least-recently-used");
   ASSERT_GT(demand, recent + 5);  // Otherwise this shows nothing.
   EXPECT_GE(rate("duel"), demand - 0.5);
-  options.eviction = "duel";
+  options.tuning.eviction = "duel";
   EXPECT_EQ(Replay(trace, options).report.eviction_order, "node-demand");
 }
 

@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <array>
 
+#include "config/cache_names.h"
+
 namespace invar::cache_sim {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {
-    "default", "none",        "kv-only",         "end-only", "balanced",
-    "block",   "logarithmic", "logarithmic-end", "sqrt",     "branch-on-demand"};
+// "default", then the placements that it is compared with: all but its own.
+constexpr auto kNames = [] {
+  auto names = kPlacementNames;
+  names.front() = "default";
+  return names;
+}();
 
 }  // namespace
 
@@ -17,8 +22,8 @@ std::optional<cache::CacheOptions> OptionsOf(const std::string_view policy) {
   if (std::find(kNames.begin(), kNames.end(), policy) == kNames.end()) return std::nullopt;
   cache::CacheOptions options;
   if (policy == kNames.front()) return options;
-  options.placement = policy;
-  options.eviction = "least-recently-used";
+  options.tuning.placement = policy;
+  options.tuning.eviction = "least-recently-used";
   return options;
 }
 

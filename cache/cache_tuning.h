@@ -1,0 +1,31 @@
+// CacheTuning: what an operator chooses about the prefix cache. Its defaults are those of config/config.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "cache/tiers/tier.h"
+#include "config/config.h"
+
+namespace invar::cache {
+
+struct CacheTuning {
+  std::string placement;        // One of PlacementNames() (checkpoint/placement.h).
+  int32_t placement_slots = 0;  // Most checkpoints a prompt beside those at ends, branches and hints.
+  std::string eviction;         // "duel", or one of EvictionOrderNames() (evict/orders.h).
+  double probation_share = 0;   // Of the budget: most that planned checkpoints hold before their first hit.
+  TierDeadlines deadlines;
+};
+
+inline CacheTuning TuningOf(const config::Config::Cache& config) {
+  using std::chrono::nanoseconds;
+  return {.placement = config.placement,
+          .placement_slots = static_cast<int32_t>(config.placement_slots),
+          .eviction = config.eviction,
+          .probation_share = config.probation_share,
+          .deadlines = {.read = nanoseconds(config.tiers.read_timeout).count(),
+                        .write = nanoseconds(config.tiers.write_timeout).count()}};
+}
+
+}  // namespace invar::cache
