@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/checkpoint/plan_thread.h"
 #include "cache/checkpoint/planner.h"
 #include "cache/evict/duel_directories.h"
 #include "cache/evict/orders.h"
@@ -25,20 +26,26 @@ std::string_view NameOf(const std::string_view name) {
   return *place;
 }
 
+std::unique_ptr<PlanExecutor> MakeExecutor(const CacheOptions& options) {
+  if (options.plans && options.plans_on_a_thread) return std::make_unique<PlanThread>();
+  return std::make_unique<InlinePlanExecutor>();
+}
+
 }  // namespace
 
 struct CacheManager::Impl {
   Impl(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
       : tiers(options, std::move(tiers)),
+        executor(MakeExecutor(options)),
         duel(options.tuning.eviction == kDuelName ? std::make_unique<DuelDirectories>(options) : nullptr),
         order_name(duel == nullptr ? NameOf(options.tuning.eviction) : std::string_view()),
         order(duel == nullptr ? MakeEvictionOrder(order_name) : nullptr),
-        memory(options, duel != nullptr ? duel->winner() : *order, executor, &this->tiers) {}
+        memory(options, duel != nullptr ? duel->winner() : *order, *executor, &this->tiers) {}
 
   TierLink tiers;
-  InlinePlanExecutor executor;
-  const std::unique_ptr<DuelDirectories> duel;  // Either this
-  const std::string_view order_name;            // or one order.
+  const std::unique_ptr<PlanExecutor> executor;  // Before the planner in it.
+  const std::unique_ptr<DuelDirectories> duel;   // Either this
+  const std::string_view order_name;             // or one order.
   const std::unique_ptr<EvictionOrder> order;
   PrefixCache memory;
 };

@@ -18,6 +18,7 @@ struct CacheOptions {
   int32_t slots_without_bytes = 0;
   Backing backing = Backing::kMemory;
   CacheTuning tuning = TuningOf({});
+  bool plans_on_a_thread = false;   // Of its own, at low priority; else where they are due, so that runs repeat.
   bool plans = true;                // Learn where prefixes of a class are come back to (placements that can).
   std::string identity = {};        // Model fingerprint and numerics id: what tiers must agree in.
   const Clock* clock = nullptr;     // Times planning for the report, and decides nothing; null: not timed.

@@ -58,6 +58,7 @@ struct Engine::Impl {
                .slots_without_bytes = options_in.max_running,
                .backing = options_in.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
                .tuning = options_in.cache,
+               .plans_on_a_thread = options_in.plans_on_a_thread,
                .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
                .clock = &clock_in,
                .wake = [this] { inbox.Wake(); }},

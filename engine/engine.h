@@ -31,6 +31,7 @@ struct EngineOptions {
   int32_t max_pages = INT32_MAX;  // Pages of KV, if the budget holds more: for tests that want memory to run out.
   bool prefix_cache = true;       // Reuse what earlier requests computed.
   cache::CacheTuning cache = cache::TuningOf({});
+  bool plans_on_a_thread = false;  // What the cache learns from, on a thread of its own; else runs repeat exactly.
   TimeNs persist_limit = int64_t{10} * 1'000'000'000;  // Stop writes what only memory holds to the tiers for so long.
   int32_t prefill_chunk_tokens = 512;                  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.

@@ -62,7 +62,8 @@ struct PlannerOptions {
   int32_t classes_max = 1024;      // The least recently used class is forgotten beyond it.
 };
 
-// Runs jobs, each once, in any order and on any thread. Requires: outlives the planner, not its jobs.
+// Runs jobs, each once or, when it ends, not at all; in any order and on any thread. Requires: outlives the planner,
+// not its jobs.
 class PlanExecutor {
  public:
   virtual ~PlanExecutor() = default;

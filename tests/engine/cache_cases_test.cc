@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -126,6 +127,26 @@ TEST_P(CacheCases, RecycledSlotsHoldNothingOfTheirLastOwners) {
     rig.RunUntilIdle();
     for (const Rig::Stream& stream : after) rig.Judge(stream);
   }
+}
+
+// Answers of a thread come when they come: what is placed then differs from run to run, what is answered does not.
+TEST(CacheLearning, OnAThreadOfItsOwnChangesNoAnswer) {
+  Rig rig(kHybrid, {.plans_on_a_thread = true});
+  const auto planned = [&] {
+    return rig.stats().cache.checkpoints_made[static_cast<size_t>(cache::CheckpointKind::kPlanned)];
+  };
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  int32_t document = 0;
+  while ((document < 40 || planned() == 0) && std::chrono::steady_clock::now() < give_up) {
+    ++document;
+    const Tokens text = Ids(10 * document, 700);
+    rig.Run(Greedy(text, 3));
+    for (int32_t follow = 1; follow <= 2; ++follow) {
+      const int32_t shared = 440 + (document * 37 + follow * 11) % 80;
+      rig.Run(Greedy(Join(Tokens(text.begin(), text.begin() + shared), Ids(10 * document + follow, 60)), 3));
+    }
+  }
+  EXPECT_GT(planned(), 0);
 }
 
 // vllm-project/vllm#48401, #45238, #40696, #51198 (case 4): accepted in the configuration, never a hit; and short
