@@ -113,7 +113,12 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   constexpr int kGroup = kStep * static_cast<int>(kRowSteps);
   const int64_t groups = p.value_stride / 16;
   const auto* weights = reinterpret_cast<const typename P::A*>(t.weights) + begin * kRowSteps;
-  float* sums = p.values + begin * p.value_stride;
+  float* values_so_far = p.values + begin * p.value_stride;
+  const Sums sums{.from = values_so_far,
+                  .from_stride = p.value_stride,
+                  .scale = t.correction + begin,
+                  .to = values_so_far,
+                  .to_stride = p.value_stride};
   const int64_t from = seen.first / P::kPerStep;
   const int64_t to = (seen.last + 1) / P::kPerStep;  // Whole steps.
   bool widened = false;
@@ -121,13 +126,12 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
     widened = rows >= kWidenFrom && to > from;  // Without steps only the correction remains: Rows applies it.
     if (widened) {
       RowsWidened<kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums,
-                                 p.value_stride, true, t.correction + begin,
+                                 values_so_far, p.value_stride,
                                  prefetch != nullptr ? prefetch : reinterpret_cast<const char*>(values));
     }
   }
   if (!widened) {
-    Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums,
-                           p.value_stride, true, t.correction + begin, prefetch);
+    Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, prefetch);
   }
   if (P::kPerStep == 1 || (seen.last + 1) % 2 == 0) return;
   // The last position has no partner yet: its pair enters with the partner cleared.
@@ -135,8 +139,9 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   for (int64_t g = 0; g < groups; ++g) {
     const typename P::W* pair = values + g * kGroup + to * kStep;
     for (int i = 0; i < kStep; ++i) last[i] = i % P::kPerStep == 0 ? pair[i] : typename P::W{};
-    Rows<P, kStep, kGroup>(rows, weights + to, kRowSteps, last, 1, 1, sums + g * 16, p.value_stride, true, nullptr,
-                           nullptr);
+    Sums more = sums.At(0, g * 16);
+    more.scale = nullptr;
+    Rows<P, kStep, kGroup>(rows, weights + to, kRowSteps, last, 1, 1, more, nullptr);
   }
 }
 
@@ -158,13 +163,14 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   const int64_t steps = t.head_dim / P::kPerStep;
   const auto* queries = static_cast<const typename P::A*>(t.q) + begin_row * steps;
   float* scores = t.scores + begin_row * 64;
+  const Sums products{.to = scores, .to_stride = 64};
   if constexpr (kExpands && P::kPerStep == 2) {
     if (rows >= kWidenFrom)
-      RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr,
+      RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, products, scores, 64,
                              reinterpret_cast<const char*>(values));
   }
   if (!kExpands || P::kPerStep == 1 || rows < kWidenFrom) {
-    Rows<P, kLine, 16 * P::kPerStep>(rows, queries, steps, keys, steps, 4, scores, 64, false, nullptr,
+    Rows<P, kLine, 16 * P::kPerStep>(rows, queries, steps, keys, steps, 4, products,
                                      reinterpret_cast<const char*>(values));
   }
   bool whole = true;

@@ -20,7 +20,7 @@ enum class Product : uint8_t {
 };
 
 inline constexpr int kPanelColumns = 64;  // Outputs in one packed panel.
-inline constexpr int kBlockRows = 90;     // Rows one call handles at most: 15 tiles of 6, 18 of 5.
+inline constexpr int kBlockRows = 258;    // Rows one call handles at most: 43 tiles of 6.
 
 // out[r, c] (+)= sum_k a[r, k] panel[k, c] (+ bias[c]) for one panel.
 struct PanelProduct {
@@ -167,8 +167,9 @@ struct KernelTable {
   // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.
   double (*product_peak)(int64_t steps, float* sink);
   double (*fma_peak)(int64_t steps, float* sink);
-  // Reads n floats (a multiple of 256) in order and returns their sum: a probe of bandwidth.
-  float (*read)(const float* x, int64_t n);
+  // Reads n floats (a multiple of 64 x streams), `streams` parts of them abreast, and returns their sum: a probe of
+  // bandwidth.
+  float (*read)(const float* x, int64_t n, int64_t streams);
 };
 
 // Each file's table. Calling its functions needs a machine that runs them (isa.h chooses).

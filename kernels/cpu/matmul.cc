@@ -18,16 +18,29 @@ struct Cut {
   int64_t panels_per_task;
   int64_t panel_tasks;  // Tasks for one block of rows.
   int64_t regions;
+  int64_t block_rows;
 };
+
+// Rows of a block. Few and large blocks, since each widens the weights anew (matmul_inl.h), but enough tasks for all
+// threads; of nearly equal height, in whole tiles of 6.
+int64_t BlockRows(const int64_t rows, const int64_t panels, const int64_t threads) {
+  constexpr int64_t kTasksPerThread = 4;
+  constexpr int64_t kSmallBlockRows = 90;
+  const int64_t fewest = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t most = std::max(fewest, (rows + kSmallBlockRows - 1) / kSmallBlockRows);
+  const int64_t blocks = std::clamp((kTasksPerThread * threads + panels - 1) / panels, fewest, most);
+  return (rows + blocks * 6 - 1) / (blocks * 6) * 6;
+}
 
 Cut CutJob(const MatmulJob& job, const int64_t first_task, const int64_t threads) {
   const int64_t panels = (job.weight->rows + kPanelColumns - 1) / kPanelColumns;
-  const int64_t rows = std::min<int64_t>(job.rows, kBlockRows);
+  const int64_t block_rows = BlockRows(std::max<int64_t>(job.rows, 1), panels, threads);
+  const int64_t rows = std::min(job.rows, block_rows);
   // A panel is also a read from memory: count it like four rows at least.
   const int64_t cost = job.weight->cols * kPanelColumns * std::max<int64_t>(rows, 4);
   const int64_t per_task = std::clamp<int64_t>(kTaskProducts / cost, 1, panels);
   const int64_t tasks = (panels + per_task - 1) / per_task;
-  return {first_task, per_task, tasks, std::min(threads, tasks)};
+  return {first_task, per_task, tasks, std::min(threads, tasks), block_rows};
 }
 
 // Which of the panel tasks comes at place `place`: regions of nearly equal size, the larger ones first.
@@ -39,7 +52,7 @@ int64_t PanelTaskAt(const Cut& cut, const int64_t place) {
 
 void RunTask(const KernelTable& table, const MatmulJob& job, const Cut& cut, const int64_t task) {
   const PackedMatrix& weight = *job.weight;
-  const int64_t first_row = task / cut.panel_tasks * kBlockRows;
+  const int64_t first_row = task / cut.panel_tasks * cut.block_rows;
   const int64_t first_panel = PanelTaskAt(cut, task % cut.panel_tasks) * cut.panels_per_task;
   const int64_t panels = (weight.rows + kPanelColumns - 1) / kPanelColumns;
   const int64_t end_panel = std::min(first_panel + cut.panels_per_task, panels);
@@ -50,7 +63,7 @@ void RunTask(const KernelTable& table, const MatmulJob& job, const Cut& cut, con
         {.product = job.product,
          .a = static_cast<const std::byte*>(job.a) + first_row * job.a_stride * element,
          .a_stride = job.a_stride,
-         .rows = std::min<int64_t>(kBlockRows, job.rows - first_row),
+         .rows = std::min(cut.block_rows, job.rows - first_row),
          .panel = static_cast<const std::byte*>(weight.data) + panel * PackedPanelBytes(weight.cols, weight.dtype),
          .k = weight.cols,
          .columns = std::min<int64_t>(kPanelColumns, weight.rows - column),
@@ -87,7 +100,7 @@ void RunJobs(const KernelTable& table, WorkerPool& pool, std::span<const MatmulJ
   int64_t tasks = 0;
   for (const MatmulJob& job : jobs) {
     cuts.push_back(CutJob(job, tasks, pool.threads()));
-    tasks += cuts.back().panel_tasks * ((job.rows + kBlockRows - 1) / kBlockRows);
+    tasks += cuts.back().panel_tasks * ((job.rows + cuts.back().block_rows - 1) / cuts.back().block_rows);
   }
   pool.ParallelFor(tasks, [&](const int64_t task) {
     const auto after = std::upper_bound(cuts.begin(), cuts.end(), task,

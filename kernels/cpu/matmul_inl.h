@@ -94,15 +94,32 @@ static inline void AddTerms(v16 (&c)[R][G], const int first, const typename P::A
   }
 }
 
+// Where sums of some rows begin and where they go.
+struct Sums {
+  const float* from = nullptr;  // [rows, from_stride]; null: zeros.
+  int64_t from_stride = 0;
+  const float* scale = nullptr;  // [rows]: multiplies what is loaded; or null.
+  float* to = nullptr;           // [rows, to_stride]
+  int64_t to_stride = 0;
+  bool add = false;  // To what `to` holds, instead of over it.
+
+  Sums At(const int64_t row, const int64_t column) const {
+    Sums part = *this;
+    if (from != nullptr) part.from += row * from_stride + column;
+    if (scale != nullptr) part.scale += row;
+    part.to += row * to_stride + column;
+    return part;
+  }
+};
+
 // Sums between memory and registers. Unrolled by hand of the compiler: a loop over `c` would put it on the stack.
 template <int R, int G>
-static inline void LoadSums(v16 (&c)[R][G], const float* acc, const int64_t acc_stride, const bool load,
-                            const float* scale) {
-  if (load) {
+[[gnu::always_inline]] static inline void LoadSums(v16 (&c)[R][G], const Sums& sums) {
+  if (sums.from != nullptr) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-      for (int g = 0; g < G; ++g) c[r][g] = Load(acc + r * acc_stride + g * 16);
+      for (int g = 0; g < G; ++g) c[r][g] = Load(sums.from + r * sums.from_stride + g * 16);
     }
   } else {
 #pragma GCC unroll 8
@@ -111,32 +128,38 @@ static inline void LoadSums(v16 (&c)[R][G], const float* acc, const int64_t acc_
       for (int g = 0; g < G; ++g) c[r][g] = Zero();
     }
   }
-  if (scale == nullptr) return;
+  if (sums.scale == nullptr) return;
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) c[r][g] = Mul(c[r][g], Set1(scale[r]));
+    for (int g = 0; g < G; ++g) c[r][g] = Mul(c[r][g], Set1(sums.scale[r]));
   }
 }
 
 template <int R, int G>
-static inline void StoreSums(const v16 (&c)[R][G], float* acc, const int64_t acc_stride) {
+[[gnu::always_inline]] static inline void StoreSums(v16 (&c)[R][G], const Sums& sums) {
+  if (sums.add) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) c[r][g] = Add(Load(sums.to + r * sums.to_stride + g * 16), c[r][g]);
+    }
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) Store(acc + r * acc_stride + g * 16, c[r][g]);
+    for (int g = 0; g < G; ++g) Store(sums.to + r * sums.to_stride + g * 16, c[r][g]);
   }
 }
 
 // Accumulators of R rows x G groups of 16 columns stay in registers over `steps` of k.
-// kStep: elements of w from step to step; kGroup: from group to group. `scale` (or null) multiplies the loaded
-// accumulators. Not inlined: registers are allocated for this loop alone, so that nothing of it goes through the stack.
+// kStep: elements of w from step to step; kGroup: from group to group. Not inlined: registers are allocated for this
+// loop alone, so that nothing of it goes through the stack.
 template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
 [[gnu::noinline]] static void Tile(const typename P::A* a, const int64_t a_stride, const typename P::W* w,
-                                   const int64_t steps, float* acc, const int64_t acc_stride, const bool load,
-                                   const float* scale, const char* prefetch) {
+                                   const int64_t steps, const Sums& sums, const char* prefetch) {
   v16 c[R][G];
-  LoadSums(c, acc, acc_stride, load, scale);
+  LoadSums(c, sums);
   for (int64_t s = 0; s < steps; ++s) {
     if constexpr (kPrefetch) {
       for (int g = 0; g < G; ++g) PrefetchFar(prefetch + (s * G + g) * 64);
@@ -147,31 +170,35 @@ template <typename P, int R, int G, int kStep, int kGroup, bool kPrefetch>
       for (int g = 0; g < G; ++g) AddTerms<P, 0, 1, kGroup>(c, g, a + s, a_stride, w + s * kStep);
     }
   }
-  StoreSums(c, acc, acc_stride);
+  StoreSums(c, sums);
 }
 
+// When memory is brought nearer while row tiles run: by the first, 64 bytes a step, or a share before each. Few tiles
+// cannot hide a burst between them; where there are many, the first would wait for its own lines.
+enum class Ahead : uint8_t { kFirst, kEach };
+
 // Row tiles of exactly R rows, all column groups; a stripe of w stays in the first-level cache over the row tiles.
-// `prefetch` (or null): memory to bring nearer, 64 bytes a step and group, during the first row tile.
-template <typename P, int R, int kStep, int kGroup>
+// `prefetch` (or null): memory to bring nearer, 64 bytes a step and group.
+template <typename P, int R, int kStep, int kGroup, Ahead kAhead>
 static inline void RowTiles(const int64_t tiles, const typename P::A* a, const int64_t a_stride, const typename P::W* w,
-                            const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
-                            const bool load, const float* scale, const char* prefetch) {
+                            const int64_t steps, const int64_t groups, const Sums& sums, const char* prefetch) {
   constexpr int G = kTileGroups[R];
   for (int64_t g = 0; g < groups;) {
     const bool whole = g + G <= groups;
+    const int64_t lines = steps * (whole ? G : 1);
+    const char* ahead = prefetch != nullptr ? prefetch + g * steps * 64 : nullptr;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const typename P::A* rows = a + tile * R * a_stride;
-      float* sums = acc + tile * R * acc_stride + g * 16;
-      const float* row_scale = scale != nullptr ? scale + tile * R : nullptr;
+      const Sums part = sums.At(tile * R, g * 16);
+      if (kAhead == Ahead::kEach && ahead != nullptr) {
+        for (int64_t i = tile * lines / tiles; i < (tile + 1) * lines / tiles; ++i) PrefetchFar(ahead + i * 64);
+      }
       if (!whole) {
-        Tile<P, R, 1, kStep, kGroup, false>(rows, a_stride, w + g * kGroup, steps, sums, acc_stride, load, row_scale,
-                                            nullptr);
-      } else if (tile == 0 && prefetch != nullptr) {
-        Tile<P, R, G, kStep, kGroup, true>(rows, a_stride, w + g * kGroup, steps, sums, acc_stride, load, row_scale,
-                                           prefetch + g * steps * 64);
+        Tile<P, R, 1, kStep, kGroup, false>(rows, a_stride, w + g * kGroup, steps, part, nullptr);
+      } else if (kAhead == Ahead::kFirst && tile == 0 && ahead != nullptr) {
+        Tile<P, R, G, kStep, kGroup, true>(rows, a_stride, w + g * kGroup, steps, part, ahead);
       } else {
-        Tile<P, R, G, kStep, kGroup, false>(rows, a_stride, w + g * kGroup, steps, sums, acc_stride, load, row_scale,
-                                            nullptr);
+        Tile<P, R, G, kStep, kGroup, false>(rows, a_stride, w + g * kGroup, steps, part, nullptr);
       }
     }
     g += whole ? G : 1;
@@ -179,42 +206,36 @@ static inline void RowTiles(const int64_t tiles, const typename P::A* a, const i
 }
 
 // Any number of rows: tiles of nearly equal height. Rows do not meet, so the cut changes no bits.
-template <typename P, int kStep, int kGroup>
+template <typename P, int kStep, int kGroup, Ahead kAhead = Ahead::kFirst>
 static inline void Rows(const int64_t rows, const typename P::A* a, const int64_t a_stride, const typename P::W* w,
-                        const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
-                        const bool load, const float* scale, const char* prefetch) {
+                        const int64_t steps, const int64_t groups, const Sums& sums, const char* prefetch) {
   const int64_t tiles = (rows + P::kMostRows - 1) / P::kMostRows;
   const int64_t high = (rows + tiles - 1) / tiles;
   const int64_t count_high = rows - tiles * (high - 1);
   for (int64_t part = 0, done = 0; done < rows; ++part) {
     const int64_t height = part == 0 ? high : high - 1;
     const int64_t count = part == 0 ? count_high : tiles - count_high;
-    const typename P::A* from = a + done * a_stride;
-    float* sums = acc + done * acc_stride;
-    const float* factors = scale != nullptr ? scale + done : nullptr;
     const char* ahead = part == 0 ? prefetch : nullptr;
-    const auto run = [&](auto r) {
-      RowTiles<P, decltype(r)::value, kStep, kGroup>(count, from, a_stride, w, steps, groups, sums, acc_stride, load,
-                                                     factors, ahead);
-    };
-    WithConstant<P::kMostRows>(height, run);
+    WithConstant<P::kMostRows>(height, [&](auto r) {
+      RowTiles<P, decltype(r)::value, kStep, kGroup, kAhead>(count, a + done * a_stride, a_stride, w, steps, groups,
+                                                             sums.At(done, 0), ahead);
+    });
     done += height * count;
   }
 }
 
 // One row tile of WidenProduct that also leaves the widened weights in `stripe` [step][group][odd 16 after even 16] for
 // the tiles after it: widening hides behind the products. `prefetch`: as in RowTiles.
-template <int R, int G, int kStep, int kGroup>
+template <int R, int G, int kStep, int kGroup, bool kPrefetch>
 [[gnu::noinline]] static void WideningTile(const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
-                                           const int64_t steps, float* stripe, float* acc, const int64_t acc_stride,
-                                           const bool load, const float* scale, const char* prefetch) {
+                                           const int64_t steps, float* stripe, const Sums& sums, const char* prefetch) {
   v16 c[R][G];
-  LoadSums(c, acc, acc_stride, load, scale);
+  LoadSums(c, sums);
   for (int64_t s = 0; s < steps; ++s) {
     float* wide = stripe + s * G * 32;
     v16 weights[G];
     for (int g = 0; g < G; ++g) {
-      PrefetchFar(prefetch + (s * G + g) * 64);
+      if constexpr (kPrefetch) PrefetchFar(prefetch + (s * G + g) * 64);
       weights[g] = LoadPairs(w + s * kStep + g * kGroup).odd;
       Store(wide + g * 32 + 16, weights[g]);
     }
@@ -229,7 +250,7 @@ template <int R, int G, int kStep, int kGroup>
       for (int g = 0; g < G; ++g) c[r][g] = Fma(Set1(a[r * a_stride + s].even), weights[g], c[r][g]);
     }
   }
-  StoreSums(c, acc, acc_stride);
+  StoreSums(c, sums);
 }
 
 // Steps of a stripe of kWidenGroups groups: kStripeBytes, so that many tiles pass their sums through memory seldom, or
@@ -237,40 +258,54 @@ template <int R, int G, int kStep, int kGroup>
 static constexpr int64_t kMostStripeSteps = kStripeBytes / (kWidenGroups * 32 * 4);
 static inline int64_t StripeSteps(const int64_t rows) { return rows <= 24 ? kMostStripeSteps / 2 : kMostStripeSteps; }
 
+// From how many rows on each tile brings a share of the next stripe nearer.
+static constexpr int64_t kSpreadFrom = 96;
+
 // Several rows x G groups of columns over at most kMostStripeSteps: widened once into a contiguous stripe that stays in
 // the first-level cache over all row tiles.
 template <int G, int kStep, int kGroup>
 static inline void WidenedGroups(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride,
-                                 const uint16_t* w, const int64_t steps, float* stripe, float* acc,
-                                 const int64_t acc_stride, const bool load, const float* scale, const char* prefetch) {
+                                 const uint16_t* w, const int64_t steps, float* stripe, const Sums& sums,
+                                 const char* prefetch) {
+  if (rows >= kSpreadFrom) {
+    WideningTile<kMaxWideningRows, G, kStep, kGroup, false>(a, a_stride, w, steps, stripe, sums, nullptr);
+    Rows<WidenedProduct, G * 32, 32, Ahead::kEach>(rows - kMaxWideningRows, a + kMaxWideningRows * a_stride, a_stride,
+                                                   stripe, steps, G, sums.At(kMaxWideningRows, 0), prefetch);
+    return;
+  }
   const int64_t tiles = 1 + Most(0, rows - kMaxWideningRows + kMaxTileRows - 1) / kMaxTileRows;
   const int64_t first = Least(kMaxWideningRows, (rows + tiles - 1) / tiles);
   WithConstant<kMaxWideningRows>(first, [&](auto r) {
-    WideningTile<decltype(r)::value, G, kStep, kGroup>(a, a_stride, w, steps, stripe, acc, acc_stride, load, scale,
-                                                       prefetch);
+    WideningTile<decltype(r)::value, G, kStep, kGroup, true>(a, a_stride, w, steps, stripe, sums, prefetch);
   });
   if (rows == first) return;
-  Rows<WidenedProduct, G * 32, 32>(rows - first, a + first * a_stride, a_stride, stripe, steps, G,
-                                   acc + first * acc_stride, acc_stride, load,
-                                   scale != nullptr ? scale + first : nullptr, nullptr);
+  Rows<WidenedProduct, G * 32, 32>(rows - first, a + first * a_stride, a_stride, stripe, steps, G, sums.At(first, 0),
+                                   nullptr);
 }
 
-// Any number of groups on an instruction set that widens. Same sums as Rows<WidenProduct>. `prefetch`: memory to bring
-// nearer, 64 bytes a step and group.
+// Any number of groups on an instruction set that widens. Same sums as Rows<WidenProduct>; between two blocks of steps
+// they lie in `between`, [rows, between_stride], which may be where they go. `prefetch`: memory to bring nearer, 64
+// bytes a step and group.
 template <int kStep, int kGroup>
 static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, const int64_t a_stride, const uint16_t* w,
-                               const int64_t steps, const int64_t groups, float* acc, const int64_t acc_stride,
-                               const bool load, const float* scale, const char* prefetch) {
+                               const int64_t steps, const int64_t groups, const Sums& sums, float* between,
+                               const int64_t between_stride, const char* prefetch) {
   alignas(64) float stripe[kStripeBytes / 4];
   const int64_t block = StripeSteps(rows);
   for (int64_t s = 0; s < steps; s += block) {
     const int64_t count = Least(block, steps - s);
-    const float* factors = s == 0 ? scale : nullptr;
+    Sums now = sums;
+    if (s > 0) now = {between, between_stride, nullptr, sums.to, sums.to_stride, sums.add};
+    if (s + count < steps) {
+      now.to = between;
+      now.to_stride = between_stride;
+      now.add = false;
+    }
     for (int64_t g = 0; g < groups;) {
       const bool whole = g + kWidenGroups <= groups;
       const auto run = [&](auto width) {
         WidenedGroups<decltype(width)::value, kStep, kGroup>(rows, a + s, a_stride, w + s * kStep + g * kGroup, count,
-                                                             stripe, acc + g * 16, acc_stride, load || s > 0, factors,
+                                                             stripe, now.At(0, g * 16),
                                                              prefetch + (s * groups + g * count) * 64);
       };
       if (whole) {
@@ -286,6 +321,9 @@ static inline void RowsWidened(const int64_t rows, const WidenProduct::A* a, con
 // From how many rows on widening pays: where one tile does not take them all.
 static constexpr int64_t kWidenFrom = kMaxWideningRows + 1;
 
+// Whether sums can go straight to where they belong: whole vectors, nothing to add but what lies there.
+static inline bool GoesStraight(const PanelProduct& p) { return p.columns == kPanelColumns && p.bias == nullptr; }
+
 // Adds bias and old contents as asked, and stores the valid columns.
 static inline void StorePanel(const PanelProduct& p, const float* acc) {
   for (int64_t r = 0; r < p.rows; ++r) {
@@ -300,6 +338,13 @@ static inline void StorePanel(const PanelProduct& p, const float* acc) {
   }
 }
 
+// Where the sums of a panel go in the end.
+static inline Sums EndOf(const PanelProduct& p, float* acc) {
+  Sums sums{.to = acc, .to_stride = kPanelColumns};
+  if (GoesStraight(p)) sums = {.to = p.out, .to_stride = p.out_stride, .add = p.add};
+  return sums;
+}
+
 template <typename P>
 static void PanelProductOf(const PanelProduct& p) {
   constexpr int kLine = kPanelColumns * P::kPerStep;  // Elements of w a step.
@@ -308,14 +353,18 @@ static void PanelProductOf(const PanelProduct& p) {
   const int64_t steps = (p.k + P::kPerStep - 1) / P::kPerStep;
   constexpr int64_t kAhead = 16384;  // Bytes: one block.
   alignas(64) float acc[kBlockRows * kPanelColumns];
+  const Sums between{.to = acc, .to_stride = kPanelColumns};
   const auto* a = static_cast<const typename P::A*>(p.a);
   const auto* w = static_cast<const typename P::W*>(p.panel);
   for (int64_t s = 0; s < steps; s += block) {
     const char* ahead = reinterpret_cast<const char*>(w + s * kLine) + kAhead;
+    Sums sums = s + block < steps ? between : EndOf(p, acc);
+    sums.from = s > 0 ? acc : nullptr;
+    sums.from_stride = kPanelColumns;
     Rows<P, kLine, 16 * P::kPerStep>(p.rows, a + s, p.a_stride / P::kPerStep, w + s * kLine, Least(block, steps - s),
-                                     kPanelColumns / 16, acc, kPanelColumns, s > 0, nullptr, ahead);
+                                     kPanelColumns / 16, sums, ahead);
   }
-  StorePanel(p, acc);
+  if (!GoesStraight(p)) StorePanel(p, acc);
 }
 
 static void PanelProductWidened(const PanelProduct& p) {
@@ -323,8 +372,8 @@ static void PanelProductWidened(const PanelProduct& p) {
   const auto* panel = static_cast<const uint16_t*>(p.panel);
   const auto* ahead = reinterpret_cast<const char*>(panel + StripeSteps(p.rows) * 2 * kPanelColumns);  // One block.
   RowsWidened<2 * kPanelColumns, 32>(p.rows, static_cast<const WidenProduct::A*>(p.a), p.a_stride / 2, panel,
-                                     (p.k + 1) / 2, kPanelColumns / 16, acc, kPanelColumns, false, nullptr, ahead);
-  StorePanel(p, acc);
+                                     (p.k + 1) / 2, kPanelColumns / 16, EndOf(p, acc), acc, kPanelColumns, ahead);
+  if (!GoesStraight(p)) StorePanel(p, acc);
 }
 
 static void PanelProductAny(const PanelProduct& p) {

@@ -9,8 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include "base/worker_pool.h"
 #include "kernels/cpu/isa.h"
@@ -18,9 +20,11 @@
 namespace invar::kernels::cpu {
 namespace {
 
-constexpr int64_t kBufferFloats = int64_t{128} << 20;  // 512 MiB: far more than any cache.
-constexpr int kPasses = 4;                             // 2 GiB in all.
-constexpr int64_t kPeakSteps = 1 << 20;                // Some 4 to 20 ms.
+constexpr int64_t kSliceBytes = int64_t{64} << 20;  // Some 2 to 5 ms.
+constexpr int kSlices = 8;
+constexpr int64_t kUnitBytes = 16384;    // What every number of streams divides.
+constexpr int64_t kStreams[] = {1, 8};   // Which is faster depends on the machine's prefetchers: the best counts.
+constexpr int64_t kPeakSteps = 1 << 20;  // Some 4 to 20 ms.
 
 void PinToCore(const int index) {
   cpu_set_t allowed;
@@ -60,7 +64,7 @@ double TimeTogether(const int threads, const std::function<void(int)>& work) {
 
 }  // namespace
 
-Probe::Probe(const int threads, const char* isa) : threads_(threads), buffer_(kBufferFloats, 1.0F) {
+Probe::Probe(const int threads, const char* isa) : threads_(threads), buffer_(UncachedBytes()) {
   StatusOr<const KernelTable*> table = ChooseTable(isa);
   Check(table.ok(), "the instruction set was checked before", isa);
   table_ = *table;
@@ -71,13 +75,20 @@ void Probe::Measure() {
   MeasurePeak();
 }
 
+// In slices that last about as long as what they are compared with: on a shared machine the best of many short runs is
+// the machine's, one long run is the neighbours' too.
 void Probe::MeasureRead() {
-  const int64_t part = kBufferFloats / threads_;
+  const int64_t part = kSliceBytes / threads_ / kUnitBytes * kUnitBytes;
+  const auto* floats = reinterpret_cast<const float*>(buffer_.data());
   std::atomic<float> sink{0.0F};
-  const double seconds = TimeTogether(threads_, [&](const int i) {
-    for (int pass = 0; pass < kPasses; ++pass) sink.store(table_->read(buffer_.data() + i * part, part));
-  });
-  read_gbps_ = std::max(read_gbps_, static_cast<double>(part) * threads_ * 4 * kPasses / seconds * 1e-9);
+  for (int slice = 0; slice < kSlices; ++slice) {
+    if (next_ + part * threads_ > buffer_.bytes()) next_ = 0;
+    const int64_t streams = kStreams[slice % std::size(kStreams)];
+    const double seconds = TimeTogether(
+        threads_, [&](const int i) { sink.store(table_->read(floats + (next_ + i * part) / 4, part / 4, streams)); });
+    read_gbps_ = std::max(read_gbps_, static_cast<double>(part * threads_) / seconds * 1e-9);
+    next_ += part * threads_;
+  }
 }
 
 void Probe::MeasurePeak() {

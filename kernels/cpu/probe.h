@@ -3,9 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
+#include "kernels/cpu/big_memory.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace invar::kernels::cpu {
@@ -13,12 +12,12 @@ namespace invar::kernels::cpu {
 // Threads: one; nothing else should compute meanwhile. Threads of a probe are pinned to one core each where allowed.
 class Probe {
  public:
-  // `isa` as in BackendOptions; empty: the best. Takes a buffer of 512 MiB.
+  // `isa` as in BackendOptions; empty: the best. Takes a buffer of UncachedBytes.
   Probe(int threads, const char* isa = "");
 
   // Runs both once and keeps the best seen: call it between the runs it is compared with.
   void Measure();
-  void MeasureRead();  // 2 GiB
+  void MeasureRead();  // 512 MiB, half of it in one stream a thread, half in several.
   void MeasurePeak();
 
   double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.
@@ -28,7 +27,8 @@ class Probe {
  private:
   const int threads_;
   const KernelTable* table_;
-  std::vector<float> buffer_;
+  BigMemory buffer_;
+  int64_t next_ = 0;  // Where in the buffer the next slice begins: each comes from memory.
   double read_gbps_ = 0.0;
   double bf16_gflops_ = 0.0;
   double lane_gops_ = 0.0;

@@ -60,14 +60,17 @@ static double ProductPeak(const int64_t steps, float* sink) {
   }
 }
 
-static float Read(const float* x, const int64_t n) {
+static float Read(const float* x, const int64_t n, const int64_t streams) {
   v16 sums[4] = {Zero(), Zero(), Zero(), Zero()};
-  for (int64_t i = 0; i < n; i += 64) {
-    PrefetchNear(x + i + 1024);
-    PrefetchNear(x + i + 1040);
-    PrefetchNear(x + i + 1056);
-    PrefetchNear(x + i + 1072);
-    for (int j = 0; j < 4; ++j) sums[j] = Add(sums[j], Load(x + i + j * 16));
+  const int64_t part = n / streams;
+  for (int64_t i = 0; i < part; i += 64) {
+    for (int64_t stream = 0; stream < streams; ++stream) {
+      const float* at = x + stream * part + i;
+      for (int j = 0; j < 4; ++j) {
+        PrefetchNear(at + 1024 + j * 16);
+        sums[j] = Add(sums[j], Load(at + j * 16));
+      }
+    }
   }
   return SumLanes(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
 }
