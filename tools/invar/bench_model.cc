@@ -3,6 +3,10 @@
 // bandwidth. Prefill multiplies: 2 x weights used x tokens, plus attention: its limit is the bf16-dot peak.
 // Probes run between the measurements and both keep their best, so that a moving neighbour hits both alike.
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +20,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "kernels/cpu/probe.h"
@@ -37,6 +42,7 @@ struct Options {
   std::vector<int32_t> contexts = {128};
   std::vector<int32_t> prefills = {512, 2048};
   double seconds = 2.0;  // Measured time of one decode case.
+  bool beside_busy_thread = false;
   bool as_json = false;
 };
 
@@ -73,6 +79,30 @@ double PrefillFlops(const models::ModelSpec& spec, const int32_t tokens) {
          positions * static_cast<double>(spec.work.attention_flops_per_position);
 }
 
+// A process that computes without end at nice 10, as a neighbour on the same cores would, while it lives. A process of
+// its own: threads of one process may be scheduled as one group.
+class BusyNeighbour {
+ public:
+  BusyNeighbour() : process_(fork()) {
+    if (process_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpriority(PRIO_PROCESS, 0, 10);
+    for (volatile uint64_t count = 0;;) count = count + 1;
+  }
+  ~BusyNeighbour() {
+    if (process_ <= 0) return;
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  BusyNeighbour(const BusyNeighbour&) = delete;
+  BusyNeighbour& operator=(const BusyNeighbour&) = delete;
+
+  bool runs() const { return process_ > 0; }
+
+ private:
+  const pid_t process_;
+};
+
 class Bench {
  public:
   Bench(LocalModel& local, const Options& options, kernels::cpu::Probe& probe)
@@ -93,6 +123,20 @@ class Bench {
       if (step % 16 == 15) probe_.MeasureRead();
     }
     return best;
+  }
+
+  // Mean step over the measured time: a neighbour takes turns, so the best step would be one that it did not disturb.
+  StatusOr<double> MeanDecodeSeconds(const int32_t context) {
+    if (Status s = local_.Allocate(1, context + kDecodeStepsMax); !s.ok()) return s;
+    const TokenId token(1);
+    double start = 0.0;
+    int32_t step = 0;
+    for (; step < kDecodeStepsMax && (step < 4 || Now() - start < options_.seconds); ++step) {
+      if (step == 1) start = Now();  // The first one touches memory for the first time.
+      const models::ForwardSpan span = local_.Span(0, {&token, 1}, context - 1 + step, 1);
+      local_.model().Forward(local_.memory(), {&span, 1});
+    }
+    return (Now() - start) / (step - 1);
   }
 
   StatusOr<double> PrefillSeconds(const int32_t tokens) {
@@ -127,6 +171,27 @@ struct Measured {
   double seconds;
 };
 
+// Rates of batch 1 alone, beside a busy thread, and alone again: the better of the two counts as the rate alone.
+Status MeasureBesideBusyThread(const int32_t context, Bench& bench, Json& json) {
+  double alone = INFINITY;
+  double beside = INFINITY;
+  for (const bool busy : {false, true, false}) {
+    std::optional<BusyNeighbour> neighbour;
+    if (busy) neighbour.emplace();
+    if (busy && !neighbour->runs()) return Unavailable("no process for the busy thread could be started");
+    StatusOr<double> seconds = bench.MeanDecodeSeconds(context);
+    if (!seconds.ok()) return seconds.status();
+    double& best = busy ? beside : alone;
+    best = std::min(best, *seconds);
+  }
+  json["beside_busy_thread"] = {{"context", context},
+                                {"nice", 10},
+                                {"alone_tokens_per_s", 1.0 / alone},
+                                {"tokens_per_s", 1.0 / beside},
+                                {"kept", alone / beside}};
+  return OkStatus();
+}
+
 void PrintTable(const Json& json) {
   fmt::print("{} with {} threads ({}): {:.1f} GB/s read, {:.0f} Gflop/s bf16\n", json["shape"].get<std::string>(),
              json["threads"].get<int>(), json["numerics"].get<std::string>(), json["limits"]["read_gbps"].get<double>(),
@@ -136,6 +201,12 @@ void PrintTable(const Json& json) {
     fmt::print("decode  batch {:3} context {:6}: {:9.1f} tokens/s, {:5.1f} % of bandwidth\n", row["batch"].get<int>(),
                row["context"].get<int>(), row["tokens_per_s"].get<double>(),
                100 * row["share_of_bandwidth"].get<double>());
+  }
+  if (json.contains("beside_busy_thread")) {
+    const Json& row = json["beside_busy_thread"];
+    fmt::print("decode  batch   1 beside a busy thread: {:.1f} tokens/s, alone {:.1f}: {:.1f} % kept\n",
+               row["tokens_per_s"].get<double>(), row["alone_tokens_per_s"].get<double>(),
+               100 * row["kept"].get<double>());
   }
   for (const Json& row : json["prefill"]) {
     fmt::print("prefill {:6} tokens: {:9.1f} tokens/s, {:5.1f} % of peak\n", row["tokens"].get<int>(),
@@ -168,6 +239,9 @@ Status Measure(const Options& options, LocalModel& local, Json& json) {
       probe.MeasureRead();
       bar.Show(static_cast<int64_t>(decodes.size()), total);
     }
+  }
+  if (options.beside_busy_thread) {
+    if (Status s = MeasureBesideBusyThread(options.contexts.front(), bench, json); !s.ok()) return s;
   }
   for (const int32_t tokens : options.prefills) {
     StatusOr<double> seconds = bench.PrefillSeconds(tokens);
@@ -266,6 +340,8 @@ int RunBenchModel(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "measured time of one decode case")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_flag("--beside-busy-thread", options.beside_busy_thread,
+               "also: decode of batch 1 beside a foreign thread that is always busy, at nice 10");
   app.add_flag("--json", options.as_json, "one JSON object");
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   if (options.shape.empty() == options.local.folder.empty()) {
