@@ -1,3 +1,4 @@
+// The size of the last-level cache is what the kernel says of the first processor's caches, the largest of them.
 #include "kernels/cpu/big_memory.h"
 
 #include <sys/mman.h>

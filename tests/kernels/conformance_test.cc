@@ -2,6 +2,9 @@
 // an f32 sum of n terms of size m is off by at most about n * 2^-24 * m; a value stored as bf16 by 2^-9 of itself.
 #include <gtest/gtest.h>
 
+#include <span>
+#include <utility>
+
 #include "tests/kernels/rig.h"
 
 namespace invar::kernels {
@@ -29,14 +32,18 @@ class Conformance : public testing::TestWithParam<BackendOptions> {
 
 TEST_P(Conformance, LinearOfAnyShapeAndWeightType) {
   for (const DType source : {DType::kBf16, DType::kF32}) {
-    for (const auto& [rows, n, k] :
-         std::vector<std::array<int64_t, 3>>{{1, 64, 64}, {3, 70, 33}, {7, 1, 1}, {13, 200, 1030}, {100, 65, 48}}) {
+    for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
+             {1, 64, 64}, {3, 70, 33}, {7, 1, 1}, {13, 200, 1030}, {100, 65, 48}, {262, 130, 300}}) {
       SCOPED_TRACE(testing::Message() << rows << "x" << n << "x" << k << " of " << DTypeName(source));
       const std::vector<float> x = RandomBf16Floats(rows * k, 1);
       const std::vector<float> w =
           source == DType::kF32 && !bf16() ? RandomFloats(n * k, 2) : RandomBf16Floats(n * k, 2);
-      const std::vector<float> bias = RandomFloats(n, 3);
-      for (const LinearMode mode : {LinearMode::kStore, LinearMode::kAdd}) {
+      const std::vector<float> some = RandomFloats(n, 3);
+      for (const auto& [mode, biased] : std::vector<std::pair<LinearMode, bool>>{{LinearMode::kStore, true},
+                                                                                 {LinearMode::kAdd, true},
+                                                                                 {LinearMode::kStore, false},
+                                                                                 {LinearMode::kAdd, false}}) {
+        const std::span<const float> bias = biased ? std::span<const float>(some) : std::span<const float>();
         std::vector<float> got = RandomFloats(rows * n, 4);
         std::vector<float> want = got;
         rig->Linear(OwnedActivations(rig.activations(), rows, k, x).view(),

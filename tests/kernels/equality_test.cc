@@ -42,7 +42,7 @@ class Equality : public testing::TestWithParam<BackendOptions> {};
 TEST_P(Equality, LinearRowsDoNotSeeTheirBatch) {
   const Rig rig(GetParam());
   constexpr int64_t kN = 130;
-  constexpr int64_t kMost = 128;
+  constexpr int64_t kMost = 270;  // More than one block of rows.
   for (const int64_t k : {46, 1100}) {
     const std::vector<float> x = WildFloats(kMost * k, 1);
     for (const DType source : {DType::kBf16, DType::kF32}) {
@@ -52,7 +52,7 @@ TEST_P(Equality, LinearRowsDoNotSeeTheirBatch) {
         const std::vector<float> row = Linear(rig, {x.begin() + t * k, x.begin() + (t + 1) * k}, w, 1);
         alone.insert(alone.end(), row.begin(), row.end());
       }
-      for (const int64_t rows : {1, 2, 3, 4, 6, 8, 13, 16, 31, 32, 64, 128}) {
+      for (const int64_t rows : {1, 2, 3, 4, 6, 8, 13, 16, 31, 32, 64, 97, 128, 258, 270}) {
         const std::vector<uint32_t> got = BitsOf(Linear(rig, {x.begin(), x.begin() + rows * k}, w, rows));
         const std::vector<uint32_t> want = BitsOf({alone.begin(), alone.begin() + rows * kN});
         ASSERT_EQ(got, want) << rows << " rows, k " << k;
