@@ -69,6 +69,8 @@ void CacheManager::Persist(const Clock& clock, const TimeNs deadline) {
   impl_->tiers.Persist(impl_->memory, clock, deadline);
 }
 
+int32_t CacheManager::LiveSharedPages(const PrefixQuery& query) const { return impl_->memory.LiveSharedPages(query); }
+
 PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
   if (impl_->duel != nullptr && impl_->memory.has_evicted() && query.read && query.write) {
     impl_->duel->PlayPrompt(query, now);

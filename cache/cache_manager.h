@@ -44,6 +44,8 @@ class CacheManager {
   // for what they have to forget.
   void Persist(const Clock& clock, TimeNs deadline);
 
+  // How many whole pages Acquire would share that running sequences hold, so that they take no more memory.
+  int32_t LiveSharedPages(const PrefixQuery& query) const;
   // Memory for a sequence that starts to run: what is reusable of its tokens, and a slot whose state is that after
   // match().state_tokens tokens. Requires: live sequences leave room for one more slot and for the pages of `tokens`.
   PrefixLease Acquire(const PrefixQuery& query, TimeNs now);

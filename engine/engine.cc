@@ -31,8 +31,10 @@ namespace {
 // short stalls do not cost a recomputation, and far below the limit at which it is cut.
 constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
-// Steps shorter than this say little about the rate at which prompts are run.
+// Steps with fewer prompt tokens, or with more rows of decode beside them, say little about the rate at which prompts
+// are run.
 constexpr int32_t kRateTokens = 64;
+constexpr int32_t kRateDecodeShare = 8;  // One row in so many may be of decode.
 
 cache::Scope ScopeOf(const Request& request) {
   return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
@@ -94,7 +96,7 @@ struct Engine::Impl {
   Step PlanAndAdmit();
   const Snapshot& TakeSnapshot();
   void Preempt(Sequence& sequence);
-  bool AwaitsTier(Sequence& sequence);
+  bool AskTiers(const std::vector<SequenceId>& admitted);
   void Admit(Sequence& sequence);
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
   cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,
@@ -103,9 +105,15 @@ struct Engine::Impl {
   void PublishStats();
 
   // --- One sequence ---
+  struct Chosen {
+    TokenId token;
+    std::optional<TokenLogprob> logprob;
+  };
   void Consume(Sequence& sequence, const SpanResult& result);
   bool ScorePrompt(Sequence& sequence, const SpanResult& result);
-  void SampleNext(Sequence& sequence, std::span<const float> logits);
+  // The token after a row, by the sequence's own state; nullopt: the row is not all finite.
+  std::optional<Chosen> Choose(const Sequence& sequence, std::span<const float> logits);
+  void Take(Sequence& sequence, Chosen chosen);
   void FinishSequence(Sequence& sequence);
   void FailSequence(Sequence& sequence, Status status, int64_t& counter);
   Sequence& Find(SequenceId id);
@@ -254,6 +262,11 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
                             .own_pages = OwnPages(*sequence)};
     (sequence->running() ? snapshot.running : snapshot.waiting).push_back(view);
   }
+  // Only of the one whose turn it is: a look into the tree a step.
+  if (const std::optional<size_t> next = NextWaiting(snapshot)) {
+    SequenceView& view = snapshot.waiting[*next];
+    view.shared_pages = cache.LiveSharedPages(QueryOf(Find(view.id)));
+  }
   return snapshot;
 }
 
@@ -266,15 +279,17 @@ int32_t Engine::Impl::TenantIndex(const std::string& tenant) {
   return static_cast<int32_t>(tenants.size()) - 1;
 }
 
-// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after.
+// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers are
+// asked before anybody is preempted for it: a request that waits for one stands aside.
 Step Engine::Impl::PlanAndAdmit() {
   if (live.empty()) return {};
-  Step step = Plan(TakeSnapshot(), scheduler_limits);
+  Step step;
+  do {
+    step = Plan(TakeSnapshot(), scheduler_limits);
+  } while (AskTiers(step.admit));
   for (const SequenceId id : step.preempt) Preempt(Find(id));
   if (step.admit.empty()) return step;
-  for (const SequenceId id : step.admit) {
-    if (!AwaitsTier(Find(id))) Admit(Find(id));
-  }
+  for (const SequenceId id : step.admit) Admit(Find(id));
   TakeSnapshot();
   snapshot.waiting.clear();
   step = Plan(snapshot, scheduler_limits);
@@ -292,12 +307,18 @@ void Engine::Impl::Preempt(Sequence& sequence) {
   sequence.ForgetComputed();
 }
 
-// Asks the tiers once for what memory lacks, when its turn has come: so what is read is soon used.
-bool Engine::Impl::AwaitsTier(Sequence& sequence) {
-  if (sequence.asked_tiers()) return false;
-  const std::optional<int64_t> ticket = cache.Prefetch(QueryOf(sequence), prefill_rate, clock.Now());
-  sequence.AskedTiers(ticket);
-  return ticket.has_value();
+// Asks the tiers once for what memory lacks of each, when its turn has come: so what is read is soon used. True: one of
+// them waits now.
+bool Engine::Impl::AskTiers(const std::vector<SequenceId>& admitted) {
+  bool waits = false;
+  for (const SequenceId id : admitted) {
+    Sequence& sequence = Find(id);
+    if (sequence.asked_tiers()) continue;
+    const std::optional<int64_t> ticket = cache.Prefetch(QueryOf(sequence), prefill_rate, clock.Now());
+    sequence.AskedTiers(ticket);
+    waits = waits || ticket.has_value();
+  }
+  return waits;
 }
 
 void Engine::Impl::Admit(Sequence& sequence) {
@@ -341,14 +362,17 @@ void Engine::Impl::RunSpans(const Step& step) {
     cache.Emit(batch[i].sequence->lease(), span.first, span.first + span.length, now, emissions);
     for (const cache::StateEmission& e : emissions) batch[i].checkpoints.push_back({Position(e.after), e.to});
   }
+  const int64_t prefilled_before = stats.prefill_tokens;
   const TimeNs begin = clock.Now();
   const std::span<const SpanResult> results = runner.Run(cache.memory(), step.spans, batch);
   for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i].sequence, results[i]);
   ++stats.steps;
   stats.last_step_ns = clock.Now();
   const TimeNs took = stats.last_step_ns - begin;
-  if (stats.last_step_tokens >= kRateTokens && took > 0) {
-    const double rate = static_cast<double>(stats.last_step_tokens) / ToSeconds(took);
+  const int64_t prefilled = stats.prefill_tokens - prefilled_before;
+  const int64_t decoded = stats.last_step_tokens - prefilled;
+  if (prefilled >= kRateTokens && decoded * kRateDecodeShare <= prefilled && took > 0) {
+    const double rate = static_cast<double>(prefilled) / ToSeconds(took);
     prefill_rate = prefill_rate == 0 ? rate : 0.8 * prefill_rate + 0.2 * rate;
   }
 }
@@ -397,12 +421,22 @@ void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
     FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
     return;
   }
+  // Judged before anything of the span is published: what gave a row that is no number is not worth sharing.
+  const bool ends_known = result.span.first + result.span.length == static_cast<int32_t>(sequence.tokens().size());
+  const bool goes_on = ends_known && OutputLimit(sequence.request(), request_limits) > 0;
+  std::optional<Chosen> chosen;
+  if (goes_on) {
+    const int64_t last = result.logits.rows - 1;
+    chosen = Choose(sequence, {result.logits.row(last), static_cast<size_t>(result.logits.cols)});
+    if (!chosen.has_value()) {
+      FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
+      return;
+    }
+  }
   sequence.Advance(result.span.length);
   cache.Commit(sequence.lease(), sequence.computed_tokens(), clock.Now());
-  if (sequence.state() != SequenceState::kDecode) return;
-  if (OutputLimit(sequence.request(), request_limits) == 0) return FinishSequence(sequence);
-  const int64_t last = result.logits.rows - 1;
-  SampleNext(sequence, {result.logits.row(last), static_cast<size_t>(result.logits.cols)});
+  if (chosen.has_value()) return Take(sequence, *std::move(chosen));
+  if (ends_known) FinishSequence(sequence);
 }
 
 // The rows of a prompt's positions score the token after each. False: not finite.
@@ -420,7 +454,8 @@ bool Engine::Impl::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   return true;
 }
 
-void Engine::Impl::SampleNext(Sequence& sequence, const std::span<const float> logits) {
+std::optional<Engine::Impl::Chosen> Engine::Impl::Choose(const Sequence& sequence,
+                                                         const std::span<const float> logits) {
   const Request& request = sequence.request();
   const std::optional<TokenId> token =
       SampleToken({.logits = logits,
@@ -431,17 +466,18 @@ void Engine::Impl::SampleNext(Sequence& sequence, const std::span<const float> l
                    .position = Position(static_cast<int32_t>(sequence.tokens().size())),
                    .usable_ids = request_limits.usable_ids},
                   scratch);
-  std::optional<TokenLogprob> logprob;
-  const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
-  if (token.has_value() && wants_logprob) logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
-  if (!token.has_value() || (wants_logprob && !logprob.has_value())) {
-    FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
-    return;
-  }
+  if (!token.has_value()) return std::nullopt;
+  if (!request.output.logprobs.has_value() && !request.output.logprob_bits) return Chosen{*token, std::nullopt};
+  std::optional<TokenLogprob> logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
+  if (!logprob.has_value()) return std::nullopt;
+  return Chosen{*token, std::move(logprob)};
+}
+
+void Engine::Impl::Take(Sequence& sequence, Chosen chosen) {
   ++stats.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats.first_tokens;
-  shares.Charge(request.tenant, 1);
-  if (sequence.Accept(*token, std::move(logprob), clock.Now())) FinishSequence(sequence);
+  shares.Charge(sequence.request().tenant, 1);
+  if (sequence.Accept(chosen.token, std::move(chosen.logprob), clock.Now())) FinishSequence(sequence);
 }
 
 void Engine::Impl::FinishSequence(Sequence& sequence) {

@@ -93,6 +93,7 @@ cache::PrefixLease Sequence::TakeLease() {
 }
 
 void Sequence::Advance(const int32_t length) {
+  prompt_tokens_run_ += std::clamp(prompt_tokens() - computed_, 0, length);
   computed_ += length;
   Check(running() && computed_ <= static_cast<int32_t>(tokens_.size()), "a span ends within the known tokens", id_);
   if (state_ == SequenceState::kPrefill && computed_ == static_cast<int32_t>(tokens_.size())) {
@@ -131,6 +132,7 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
 void Sequence::Finish(const int64_t kv_bytes, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
   lease_.reset();
+  reuse_.computed_tokens = prompt_tokens_run_;
   FinishedEvent event{.reason = finish_reason_,
                       .matched = matched_,
                       .text_tail = {},

@@ -107,7 +107,8 @@ class Sequence {
   int32_t computed_ = 0;
   int32_t preemptions_ = 0;
   std::optional<cache::PrefixLease> lease_;
-  PrefixReuse reuse_;  // Of the first admission: what the caller is told.
+  PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.
+  int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.
   bool asked_tiers_ = false;
   std::optional<int64_t> ticket_;
 

@@ -102,6 +102,11 @@ void ReadHybrid(ConfigReader& config, StackPlan& plan) {
     if (mixer == nullptr) mixer = ReadMixer(type, config);
     plan.layers[i].mixer = mixer;
   }
+  // Memory of sequences is counted in pages of KV; a stack without any is none of the families served here.
+  if (config.status().ok() && mixers.count("full_attention") == 0) {
+    config.Fail(types.empty() ? "full_attention_interval" : "layer_types", "at least one layer of full_attention",
+                fmt::format("{} layers without", plan.layers.size()));
+  }
 }
 
 void ReadExperts(ConfigReader& config, StackPlan& plan) {

@@ -28,24 +28,41 @@ void MarkUsed(Node& node, const TimeNs now) {
   for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
 }
 
+// At least one checkpoint, or none where nothing is to be planned.
+int64_t ProbationBytes(const CacheOptions& options) {
+  const double share = options.tuning.probation_share;
+  if (share <= 0) return 0;
+  return std::max(options.shape.state_bytes, static_cast<int64_t>(share * static_cast<double>(options.budget_bytes)));
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order, PlanExecutor& executor,
                          EvictionListener* const listener)
     : shape_(options.shape),
       has_state_(options.shape.state_bytes > 0),
-      probation_bytes_(
-          static_cast<int64_t>(options.tuning.probation_share * static_cast<double>(options.budget_bytes))),
+      probation_bytes_(ProbationBytes(options)),
       memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
       placer_({.placement = options.tuning.placement,
                .slots = options.tuning.placement_slots,
-               .learns = options.plans && has_state_,
+               .learns = options.plans && has_state_ && probation_bytes_ > 0,
                .clock = options.clock},
               tree_, executor),
       evictor_(tree_, memory_, demand_, listener, has_state_),
       order_(&order) {}
 
 // --- Begin ---
+
+int32_t PrefixCache::LiveSharedPages(const PrefixQuery& query) const {
+  if (!query.read) return 0;
+  const Match found = tree_.Find(query.scope, query.tokens);
+  const int32_t whole = found.kv_tokens / kernels::kPageTokens * kernels::kPageTokens;
+  int32_t live = 0;
+  for (const PageRef* const page : PagesAlong(found.nodes, whole)) {
+    live += memory_.pages().LiveClaims(page->id()) > 0 ? 1 : 0;
+  }
+  return live;
+}
 
 PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
   const int32_t tokens = static_cast<int32_t>(query.tokens.size());

@@ -45,6 +45,7 @@ class PrefixCache {
   PrefixCache(const CacheOptions& options, const EvictionOrder& order, PlanExecutor& executor,
               EvictionListener* listener);
 
+  int32_t LiveSharedPages(const PrefixQuery& query) const;
   PrefixLease Acquire(const PrefixQuery& query, TimeNs now);
   void Extend(PrefixLease& lease, int32_t end, TimeNs now);
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);

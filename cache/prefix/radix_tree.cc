@@ -65,7 +65,19 @@ void AdoptPageOfAChild(Node* node) {
   }
 }
 
-void CheckNode(const Node& node, int64_t& count) {
+// A path may have a node for every token, so nothing here recurses: not even the end of a tree.
+void TearDown(std::unique_ptr<Node> root) {
+  std::vector<std::unique_ptr<Node>> open;
+  open.push_back(std::move(root));
+  while (!open.empty()) {
+    const std::unique_ptr<Node> node = std::move(open.back());
+    open.pop_back();
+    std::move(node->children.begin(), node->children.end(), std::back_inserter(open));
+    node->children.clear();
+  }
+}
+
+void CheckNode(const Node& node) {
   Check(node.end - node.begin == static_cast<int32_t>(node.tokens.size()), "a node holds its range", node.begin);
   Check(node.is_root() == (node.end == 0), "only a root is empty", node.end);
   if (!node.pages.empty()) {
@@ -80,15 +92,19 @@ void CheckNode(const Node& node, int64_t& count) {
     const Node& child = *node.children[i];
     Check(child.parent == &node && child.begin == node.end, "a child continues its parent", child.begin);
     Check(i == 0 || node.children[i - 1]->tokens.front() < child.tokens.front(), "children differ and are ordered");
-    ++count;
-    CheckNode(child, count);
   }
 }
 
-int64_t CountBelow(const Node& node) {
-  int64_t count = 0;
-  for (const std::unique_ptr<Node>& child : node.children) count += 1 + CountBelow(*child);
-  return count;
+// `visit(node)` for `root` and all below, parents first and children in order.
+template <typename Visit>
+void Walk(Node& root, const Visit& visit) {
+  std::vector<Node*> open = {&root};
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    visit(*node);
+    for (auto child = node->children.rbegin(); child != node->children.rend(); ++child) open.push_back(child->get());
+  }
 }
 
 }  // namespace
@@ -101,6 +117,10 @@ std::vector<const PageRef*> PagesAlong(const std::span<const Node* const> path, 
     for (int32_t p = node->first_page(); p < end; ++p) pages[p] = &node->pages[p - node->first_page()];
   }
   return pages;
+}
+
+RadixTree::~RadixTree() {
+  for (auto& [scope, root] : roots_) TearDown(std::move(root));
 }
 
 Match RadixTree::Find(const Scope& scope, const std::span<const TokenId> tokens) const {
@@ -239,7 +259,8 @@ void RadixTree::Clear(const std::function<bool(const Scope&)>& is_meant) {
       ++it;
       continue;
     }
-    node_count_ -= CountBelow(*it->second);
+    Walk(*it->second, [&](const Node& node) { node_count_ -= node.is_root() ? 0 : 1; });
+    TearDown(std::move(it->second));
     it = roots_.erase(it);
   }
 }
@@ -250,13 +271,9 @@ void RadixTree::DropEmptyRoots() {
 
 void RadixTree::ForEach(const std::function<void(const Scope&, Node&)>& visit) const {
   for (const auto& [scope, root] : roots_) {
-    std::vector<Node*> open = {root.get()};
-    while (!open.empty()) {
-      Node* const node = open.back();
-      open.pop_back();
-      if (!node->is_root()) visit(scope, *node);
-      for (auto child = node->children.rbegin(); child != node->children.rend(); ++child) open.push_back(child->get());
-    }
+    Walk(*root, [&](Node& node) {
+      if (!node.is_root()) visit(scope, node);
+    });
   }
 }
 
@@ -273,7 +290,12 @@ const Scope& RadixTree::ScopeOf(const Node& node) {
 
 void RadixTree::CheckIntegrity() const {
   int64_t count = 0;
-  for (const auto& [scope, root] : roots_) CheckNode(*root, count);
+  for (const auto& [scope, root] : roots_) {
+    Walk(*root, [&](const Node& node) {
+      CheckNode(node);
+      count += node.is_root() ? 0 : 1;
+    });
+  }
   Check(count == node_count_, "nodes are counted", count, node_count_);
 }
 

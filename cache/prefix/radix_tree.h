@@ -78,6 +78,7 @@ std::vector<const PageRef*> PagesAlong(std::span<const Node* const> path, int32_
 class RadixTree {
  public:
   RadixTree() = default;
+  ~RadixTree();
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 

@@ -24,6 +24,22 @@ struct Candidate {
   int32_t freed_pages() const { return view.own_pages + pages - view.pages; }
 };
 
+// Of those not taken whose turn comes first: priority, then the least served tenant, then age.
+std::optional<size_t> FirstOf(const std::vector<SequenceView>& waiting, const std::vector<bool>& taken,
+                              const std::vector<int64_t>& served) {
+  const auto goes_first = [&](const SequenceView& a, const SequenceView& b) {
+    if (a.priority != b.priority) return a.priority > b.priority;
+    if (served[a.tenant] != served[b.tenant]) return served[a.tenant] < served[b.tenant];
+    return a.arrival < b.arrival;
+  };
+  std::optional<size_t> best;
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    if (taken[i] || waiting[i].paused) continue;
+    if (!best.has_value() || goes_first(waiting[i], waiting[*best])) best = i;
+  }
+  return best;
+}
+
 class Planner {
  public:
   Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
@@ -64,29 +80,19 @@ class Planner {
       served_[view.tenant] += view.total;
       --free_slots_;
       ++running_count_;
-      candidates_.push_back({.view = view, .admitted = true});
+      candidates_.push_back({.view = view, .pages = view.shared_pages, .admitted = true});
     }
   }
 
-  std::optional<size_t> NextWaiting() const {
-    std::optional<size_t> best;
-    for (size_t i = 0; i < snapshot_.waiting.size(); ++i) {
-      if (taken_[i] || snapshot_.waiting[i].paused) continue;
-      if (!best.has_value() || GoesFirst(snapshot_.waiting[i], snapshot_.waiting[*best])) best = i;
-    }
-    return best;
-  }
-  bool GoesFirst(const SequenceView& a, const SequenceView& b) const {
-    if (a.priority != b.priority) return a.priority > b.priority;
-    if (served_[a.tenant] != served_[b.tenant]) return served_[a.tenant] < served_[b.tenant];
-    return a.arrival < b.arrival;
-  }
+  std::optional<size_t> NextWaiting() const { return FirstOf(snapshot_.waiting, taken_, served_); }
 
   // Preempts only where that makes `view` fit.
   bool MakeRoomFor(const SequenceView& view) {
     const int32_t wanted = PagesFor(view.total);
     int32_t pages = free_pages_ - Promised();
     int32_t slots = std::min(free_slots_, limits_.max_running - running_count_);
+    if (pages >= wanted - view.shared_pages && slots >= 1) return true;
+    // Whoever is preempted may be the one it would have shared with, so from here on it needs all of its pages.
     std::vector<Candidate*> victims;
     for (auto it = candidates_.rbegin(); it != candidates_.rend() && (pages < wanted || slots < 1); ++it) {
       const bool may_take = it->view.yields || it->view.priority < view.priority;
@@ -193,6 +199,10 @@ class Planner {
 };
 
 }  // namespace
+
+std::optional<size_t> NextWaiting(const Snapshot& snapshot) {
+  return FirstOf(snapshot.waiting, std::vector<bool>(snapshot.waiting.size(), false), snapshot.tenant_served);
+}
 
 Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits) {
   Check(limits.max_batch_tokens >= 1 && limits.max_logits_rows >= 1 && limits.prefill_chunk_tokens >= 1,

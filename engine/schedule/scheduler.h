@@ -2,18 +2,19 @@
 // no clock, no pools; its rules are table-tested.
 //
 // Rules, in order:
-//   admit    the waiting request of highest priority, then of the least served tenant, then the oldest, while its
-//   tokens
-//            fit beside what running sequences still need. It may take memory from sequences of strictly lower priority
-//            and from those whose reader has stalled for long. If it does not fit, nobody passes it: large requests get
-//            their turn.
+//   admit    the waiting request of highest priority, then of the least served tenant, then the oldest, while what it
+//            does not share with running sequences fits beside what those still need. It may take memory from sequences
+//            of strictly lower priority and from those whose reader has stalled for long. If it does not fit, nobody
+//            passes it: large requests get their turn.
 //   decode   sequences with one token to run, best rank first (rank: priority, then age).
 //   prefill  sequences with more to run, in chunks, with what is left of the token budget.
 // A sequence that needs a page where none is free takes those of a paused or lower-ranked one (preempted: it will be
 // computed again), or waits. The best-ranked sequence can always get its pages, so something always advances.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -43,6 +44,8 @@ struct SequenceView {
       0;              // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
   int32_t pages = 0;  // Held.
   int32_t own_pages = 0;  // Of these, held by nobody else: what preempting it frees at once.
+  // Of a waiting one: pages that running sequences hold and it would share, 0 where that is not known.
+  int32_t shared_pages = 0;
 };
 
 struct Snapshot {
@@ -52,6 +55,9 @@ struct Snapshot {
   int32_t free_pages = 0;  // What only the cache holds counts as free.
   int32_t free_slots = 0;
 };
+
+// Whose turn it is, as an index into `waiting`; nullopt: nobody's.
+std::optional<size_t> NextWaiting(const Snapshot& snapshot);
 
 // Requires: every sequence fits the pool when it is alone (checked at Submit); limits >= 1. Threads: any.
 Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits);

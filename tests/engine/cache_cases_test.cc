@@ -322,6 +322,47 @@ TEST(CacheCase, ALongPromptLeavesFewCheckpoints) {
   EXPECT_LE(rig.stats().cache.checkpoints, 2);
 }
 
+// Requests that share most of a large prompt fit together where each alone takes most of the memory.
+TEST_P(CacheCases, RequestsThatShareAPromptRunTogetherInTheMemoryOfOne) {
+  Rig rig(GetParam(), {.max_running = 4, .max_pages = 20});
+  rig.Run(Greedy(Branch(1000, 1, 10), 1));
+  rig.Run(Greedy(Branch(1000, 2, 10), 1));
+  std::vector<Rig::Stream> streams;
+  for (int32_t i = 3; i < 6; ++i) streams.push_back(rig.Submit(Greedy(Branch(1000, i, 10), 30)));
+  for (int32_t step = 0; step < 6; ++step) rig.Step();
+  EXPECT_EQ(rig.stats().running, 3);
+  rig.RunUntilIdle();
+  for (const Rig::Stream& stream : streams) rig.Judge(stream);
+  EXPECT_EQ(rig.stats().preemptions, 0);
+}
+
+// What a preempted request really ran of its prompt, not what was expected at the start.
+TEST_P(CacheCases, FinishedSaysHowManyPromptTokensRan) {
+  Rig rig(GetParam(), {.max_batch_tokens = 64, .max_running = 2, .max_pages = 6, .prefix_cache = false});
+  const Rig::Stream low = rig.Submit(Greedy(Ids(1, 300), 3));
+  for (int32_t step = 0; step < 3; ++step) rig.Step();
+  Request urgent = Greedy(Ids(2, 200), 3);
+  urgent.priority = 1;
+  const Rig::Stream high = rig.Submit(std::move(urgent));
+  rig.RunUntilIdle();
+  rig.Judge(low);
+  rig.Judge(high);
+  EXPECT_EQ(low.events->finished()->preemptions, 1);
+  EXPECT_EQ(low.events->finished()->reuse.computed_tokens, 300 + 3 * 64);
+  EXPECT_EQ(high.events->finished()->reuse.computed_tokens, 200);
+}
+
+// A probation budget below one state would make a state, evict for it and drop it again, for every prompt.
+TEST(CacheCase, ASmallProbationBudgetStillHoldsOneState) {
+  EngineOptions options{.max_running = 1, .kv_budget_bytes = 6 * kStateBytes + 200 * kPageBytes};
+  options.cache.probation_share = 1e-6;
+  Rig rig(kHybrid, options);
+  for (int32_t i = 0; i < 40; ++i) rig.Run(Greedy(Branch(700 + i % 3, i, 300), 1));
+  const auto& made = rig.stats().cache.checkpoints_made;
+  const int64_t planned = made[static_cast<size_t>(cache::CheckpointKind::kPlanned)];
+  EXPECT_LE(planned, 40) << "at most one a prompt at a time";
+}
+
 // sgl-project/sglang#36935: a long prefix hit nothing once its states were evicted, silently.
 TEST(CacheCase, EvictedStatesAreCountedAndComeBackWhereTheyAreAskedFor) {
   // Beside a running sequence, room for the KV of all and the states of two.

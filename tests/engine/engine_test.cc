@@ -333,6 +333,11 @@ TEST(Engine, LogitsThatAreNotFiniteFailTheirRequestAlone) {
     rig.RunUntilIdle();
     EXPECT_EQ(bad_stream.events->failed()->code(), StatusCode::kInternal);
     EXPECT_EQ(good_stream.events->tokens(), GreedyAnswer(rig, good));
+    Rig alone(40, {}, std::make_unique<NanModel>(models::MakeFingerprintModel({})));
+    alone.Submit(good);
+    alone.RunUntilIdle();
+    EXPECT_EQ(rig.engine->Stats().cache.nodes, alone.engine->Stats().cache.nodes)
+        << "nothing of what gave nonsense is shared";
   }
 }
 

@@ -37,6 +37,10 @@ SequenceView Paused(SequenceView view, const bool yields) {
   view.yields = yields;
   return view;
 }
+SequenceView Sharing(SequenceView view, const int32_t pages) {
+  view.shared_pages = pages;
+  return view;
+}
 SequenceView Scored(SequenceView view, const int32_t logits_from) {
   view.logits_from = logits_from;
   return view;
@@ -91,6 +95,18 @@ TEST_P(SchedulerTable, Plans) {
 const Case kCases[] = {
     {"NothingToDo", Limits(64), Queues({}, {}, 4), {}, {}, {}},
     {"AWaitingRequestStartsAtOnce", Limits(64), Queues({}, {Seq(1, 0, 10, 0)}, 4), {}, {1}, {Run(1, 0, 10, 1)}},
+    {"ARequestNeedsNoRoomForWhatItShares",
+     Limits(1),
+     Queues({Seq(1, 640, 641, 11)}, {Sharing(Seq(2, 0, 700, 0), 10)}, 1),
+     {},
+     {2},
+     {Run(1, 640, 1, 1)}},
+    {"WhatItSharesWithThoseItTakesMemoryFromCounts",
+     Limits(64),
+     Queues({Seq(1, 640, 641, 11)}, {Sharing(Priority(Seq(2, 0, 832, 0), 1), 10)}, 1),
+     {},
+     {},
+     {Run(1, 640, 1, 1)}},
     {"DecodeGoesBeforePrefill",
      Limits(8),
      Queues({Seq(1, 0, 100, 0), Seq(2, 20, 21, 1)}, {}, 4),

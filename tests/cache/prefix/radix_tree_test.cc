@@ -2,8 +2,10 @@
 #include "cache/prefix/radix_tree.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -53,6 +55,34 @@ TEST_F(RadixTreeTest, FindsTheLongestPrefixByToken) {
   const Tokens other = Join(Ids(0, 100), Ids(1000, 100));
   EXPECT_EQ(tree_.Find({}, other).kv_tokens, 100);
   EXPECT_EQ(tree_.Find({}, Ids(1000, 10)).kv_tokens, 0);
+}
+
+// Requests that grow by a token leave a node each, and a caller decides how many there are.
+TEST_F(RadixTreeTest, APathOfManyNodesNeedsNoDeepStack) {
+  const std::function<void()> work = [this] {
+    constexpr int32_t kNodes = 3000;
+    const Tokens tokens = Ids(0, kNodes);
+    RadixTree other;  // Ends in this thread.
+    for (RadixTree* const tree : {&tree_, &other}) {
+      tree->Insert({}, tokens, PagesOf(tokens));
+      for (int32_t at = kNodes - 1; at > 0; --at) tree->NodeAt({}, tokens, at);
+      EXPECT_EQ(tree->node_count(), kNodes);
+      tree->CheckIntegrity();
+    }
+    tree_.Clear([](const Scope&) { return true; });
+    EXPECT_EQ(tree_.node_count(), 0);
+  };
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 128 * 1024), 0);
+  pthread_t thread{};
+  const auto run = [](void* const argument) -> void* {
+    (*static_cast<const std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
 }
 
 TEST_F(RadixTreeTest, ScopesShareNothing) {
