@@ -76,8 +76,15 @@ PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
   if (query.read && tokens == query.prompt_tokens) placer_.ObserveOverlap(found);
   // Nothing of nodes without KV is claimed below, so making room may end them.
   while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
+  // Making room for a copy of its last page must not cost the state it resumes from: a prefix that has just come from a
+  // tier is what nobody has asked for yet, and would go first.
+  std::optional<SlotRef> held;
+  if (const ResumePoint wanted = Resume(found, query.resume_limit, has_state_); wanted.from != nullptr) {
+    held = wanted.from->checkpoint->state.Share(Holder::kLive);
+  }
   PageTable pages = SharePages(found, now);
   const ResumePoint point = Resume(found, query.resume_limit, has_state_);
+  held.reset();
   PrefixLease lease(query.scope, SlotWith(point, now));
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
@@ -298,33 +305,34 @@ PlanReport PrefixCache::Explain(const PrefixQuery& query) const {
   return report;
 }
 
-void PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
+bool PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
   Match found = tree_.Find(kept.scope, kept.tokens);
   const int32_t known = kept.first_page * kernels::kPageTokens;
-  if (found.kv_tokens < known) return;
+  if (found.kv_tokens < known) return false;
   found.kv_tokens = known;
   PageTable pages = SharePages(found, now);
   for (const std::vector<std::byte>& bytes : kept.pages) {
-    if (!MakeRoom(shape_.page_bytes, now)) return;
+    if (!MakeRoom(shape_.page_bytes, now)) return false;
     std::optional<PageRef> page = memory_.TakePage(Fill::kNone);
     page->CopyFrom(bytes);
     pages.Append(*std::move(page));
   }
   std::optional<SlotRef> state;
   if (has_state_) {
-    if (!MakeRoom(shape_.state_bytes, now)) return;
+    if (!MakeRoom(shape_.state_bytes, now)) return false;
     state = memory_.TakeSlot(Fill::kNone);
     state->CopyFrom(kept.state);
   }
   // A state alone may hang on KV deeper than the pages that came with it.
   const int32_t tokens = static_cast<int32_t>(kept.tokens.size());
   if (pages.size() >= shape_.PagesFor(tokens)) tree_.Insert(kept.scope, kept.tokens, pages);
-  if (tree_.Find(kept.scope, kept.tokens).kv_tokens < tokens) return;
+  if (tree_.Find(kept.scope, kept.tokens).kv_tokens < tokens) return false;
   Node& node = tree_.NodeAt(kept.scope, kept.tokens, tokens);
   MarkUsed(node, now);
   if (state.has_value() && !node.checkpoint.has_value()) {
     node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
   }
+  return true;
 }
 
 std::vector<const Node*> PrefixCache::ResumableNodes() const {

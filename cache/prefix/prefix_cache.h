@@ -62,8 +62,8 @@ class PrefixCache {
   PlanReport Explain(const PrefixQuery& query) const;
   TreeReport Tree(const TreeReportOptions& options, TimeNs now) const { return ReportTree(tree_, options, now); }
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
-  // nothing is kept.
-  void Adopt(const KeptPrefix& kept, TimeNs now);
+  // nothing is kept: false.
+  bool Adopt(const KeptPrefix& kept, TimeNs now);
   // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the least recently used first.
   std::vector<const Node*> ResumableNodes() const;
 

@@ -23,15 +23,13 @@ std::vector<Arrival> TierLink::TakeArrivals(PrefixCache& memory, const TimeNs no
   if (empty()) return {};
   std::vector<Arrival> arrivals;
   for (const LoadedPrefix& loaded : store_.TakeLoaded(now)) {
-    if (!loaded.tier.empty()) {
-      memory.Adopt({.scope = loaded.scope,
-                    .tokens = loaded.tokens,
-                    .first_page = loaded.first_page,
-                    .pages = loaded.pages,
-                    .state = loaded.state},
-                   now);
-    }
-    arrivals.push_back({loaded.ticket, loaded.tier});
+    const bool kept = !loaded.tier.empty() && memory.Adopt({.scope = loaded.scope,
+                                                            .tokens = loaded.tokens,
+                                                            .first_page = loaded.first_page,
+                                                            .pages = loaded.pages,
+                                                            .state = loaded.state},
+                                                           now);
+    arrivals.push_back({loaded.ticket, kept ? loaded.tier : std::string_view()});
   }
   return arrivals;
 }
