@@ -65,8 +65,8 @@ std::vector<Arrival> CacheManager::TakeArrivals(const TimeNs now) {
 
 TimeNs CacheManager::next_arrival() const { return impl_->tiers.next_arrival(); }
 
-void CacheManager::Persist(const Clock& clock, const TimeNs deadline) {
-  impl_->tiers.Persist(impl_->memory, clock, deadline);
+PersistReport CacheManager::Persist(const Clock& clock, const TimeNs deadline, const std::stop_token& hurry) {
+  return impl_->tiers.Persist(impl_->memory, clock, deadline, hurry);
 }
 
 int32_t CacheManager::LiveSharedPages(const PrefixQuery& query) const { return impl_->memory.LiveSharedPages(query); }

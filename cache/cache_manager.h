@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <stop_token>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,6 +18,7 @@
 #include "cache/cache_options.h"
 #include "cache/flush.h"
 #include "cache/lease.h"
+#include "cache/persist_report.h"
 #include "cache/placement_report.h"
 #include "cache/plan_report.h"
 #include "cache/prefix_query.h"
@@ -40,9 +41,9 @@ class CacheManager {
   std::vector<Arrival> TakeArrivals(TimeNs now);
   // When TakeArrivals is due at the latest, for tiers without threads; kNever.
   TimeNs next_arrival() const;
-  // Writes what is only in memory to the tiers, the most recently used last, and waits until `deadline` for that and
-  // for what they have to forget.
-  void Persist(const Clock& clock, TimeNs deadline);
+  // Writes what only memory holds to the tiers, the most recently used first, and waits for that and for what they
+  // have to forget: until `deadline` or until `hurry` is asked for. Requires: tiers with threads.
+  PersistReport Persist(const Clock& clock, TimeNs deadline, const std::stop_token& hurry = {});
 
   // How many whole pages Acquire would share that running sequences hold, so that they take no more memory.
   int32_t LiveSharedPages(const PrefixQuery& query) const;

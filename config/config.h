@@ -131,6 +131,7 @@ struct Config {
 
   struct Drain {
     Duration timeout{30'000};
+    Duration persist_timeout{10'000};
   } drain;
 
   struct Health {

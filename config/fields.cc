@@ -242,6 +242,11 @@ std::vector<Field> MakeFields() {
       {"drain.timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.drain.timeout; }, milliseconds(0), hours(24)},
        "After SIGTERM, running requests may go on so long before they end with UNAVAILABLE.", Takes::kOnReload},
+      {"drain.persist_timeout",
+       DurationKind{+[](Config& c) -> Duration& { return c.drain.persist_timeout; }, milliseconds(0), hours(24)},
+       "After that, the tiers of the prefix cache may take so long to store what only memory holds, the most recently "
+       "used first; a further stop signal ends it.",
+       Takes::kOnReload},
       {"health.stall_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.health.stall_timeout; }, milliseconds(100), hours(24)},
        "/livez fails when work exists and no step has ended for so long.", Takes::kOnReload},

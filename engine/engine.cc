@@ -548,7 +548,11 @@ void Engine::Stop() {
   if (impl_->thread.joinable()) impl_->thread.join();
   impl_->inbox.Abort();
   impl_->RunOneStep();
-  impl_->cache.Persist(impl_->clock, impl_->clock.Now() + impl_->options.persist_limit);
+}
+
+cache::PersistReport Engine::Persist(const TimeNs limit, const std::stop_token& hurry) {
+  Stop();
+  return impl_->cache.Persist(impl_->clock, impl_->clock.Now() + limit, hurry);
 }
 
 StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> sink) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,8 @@ struct EngineOptions {
   int32_t max_pages = INT32_MAX;  // Pages of KV, if the budget holds more: for tests that want memory to run out.
   bool prefix_cache = true;       // Reuse what earlier requests computed.
   cache::CacheTuning cache = cache::TuningOf({});
-  bool plans_on_a_thread = false;  // What the cache learns from, on a thread of its own; else runs repeat exactly.
-  TimeNs persist_limit = int64_t{10} * 1'000'000'000;  // Stop writes what only memory holds to the tiers for so long.
-  int32_t prefill_chunk_tokens = 512;                  // Most prompt tokens of one sequence in one step.
+  bool plans_on_a_thread = false;      // What the cache learns from, on a thread of its own; else runs repeat exactly.
+  int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.
   int64_t stop_strings_max = 64;
   int64_t stop_string_bytes_max = 1024;
@@ -75,7 +75,7 @@ class Engine {
   // the answer over and returns. Errors: UNAVAILABLE (stopped); `done` is never called then.
 
   // Forgets what the prefix cache holds. Running requests go on. What tiers hold can no longer be found from then on;
-  // they give it up in their own time, which Stop waits for.
+  // they give it up in their own time, which Persist waits for.
   Status FlushCache(cache::FlushOptions what, std::function<void(const cache::FlushReport&)> done = {});
   // Counters of the cache and the shape of its tree. Cost: a walk over the tree, about 100 ns a node.
   Status ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done);
@@ -91,10 +91,11 @@ class Engine {
   bool Drained() const;
   // Ends everything that is left with UNAVAILABLE.
   void Abort();
-  // Joins the engine thread after the step under way, ends everything that is left with UNAVAILABLE (no sink is called
-  // after it returns) and writes the cache to the tiers. Submit gives UNAVAILABLE from then on. May be called again.
-  // Threads: one.
+  // Joins the engine thread after the step under way and ends everything that is left with UNAVAILABLE (no sink is
+  // called after it returns). Submit gives UNAVAILABLE from then on. May be called again. Threads: one.
   void Stop();
+  // Stop, then CacheManager::Persist for at most `limit`, ended early by `hurry`. Threads: one, as Stop.
+  cache::PersistReport Persist(TimeNs limit, const std::stop_token& hurry = {});
 
   EngineStats Stats() const;  // A copy of the last published snapshot.
   const models::ModelSpec& spec() const;

@@ -1,6 +1,7 @@
 // Wiring. gRPC gets its connections from our acceptor only; every call passes the gate; health says what is true now.
 #include "server/daemon.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -202,6 +203,21 @@ void Daemon::BeginDrain() {
   }
   if (published_model_ != nullptr) published_model_.load()->engine->BeginDrain();
   Logger("server")->info("draining: {} calls open", service_.open_calls().generate_calls());
+}
+
+void Daemon::Persist(const std::stop_token& hurry) {
+  if (published_model_ == nullptr) return;
+  const std::chrono::nanoseconds limit = config()->drain.persist_timeout;
+  const TimeNs begin = clock_.Now();
+  const cache::PersistReport report = published_model_.load()->engine->Persist(limit.count(), hurry);
+  if (report.prefixes == 0) return;
+  const std::string text = fmt::format("{} of {} cached prefixes are in the tiers, after {:.1f} s", report.given,
+                                       report.prefixes, ToSeconds(clock_.Now() - begin));
+  if (report.was_cut_short) {
+    Logger("server")->warn("{}; the rest is lost: drain.persist_timeout is {}", text, config()->drain.persist_timeout);
+  } else {
+    Logger("server")->info("{}", text);
+  }
 }
 
 Status Daemon::Alive() {

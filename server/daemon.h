@@ -1,8 +1,9 @@
 // Daemon: lifetime and wiring of everything invard runs.
 //   Start: ports open, health NOT_SERVING, the model loads on a thread of its own
 //   loaded: health SERVING                  BeginDrain: NOT_SERVING at once, new calls UNAVAILABLE, running ones go on
+//   Persist: what is left ends with UNAVAILABLE, the tiers store what only memory holds
 //   destructor: what is left ends with UNAVAILABLE; ports close
-// Threads: Start, Reload, BeginDrain, WaitIdle, destructor from one thread.
+// Threads: Start, Reload, BeginDrain, WaitIdle, destructor from one thread; Persist from any, before the destructor.
 #pragma once
 
 #include <grpcpp/resource_quota.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -58,6 +60,10 @@ class Daemon {
   void BeginDrain();
   // True when no call is open any more; waits at most `timeout`.
   bool WaitIdle(std::chrono::milliseconds timeout) { return service_.open_calls().WaitIdle(timeout); }
+
+  // Lets the tiers of the prefix cache store what only memory holds, for drain.persist_timeout at most and no longer
+  // than until `hurry` is asked for. A model that is still loading has nothing. Requires: BeginDrain.
+  void Persist(const std::stop_token& hurry);
 
   // Null while loading. For tests that look at the engine.
   ServedModel* model() { return published_model_; }

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,6 +45,7 @@ struct Options {
 // The next signal, -1 where `other_fd` spoke first, 0 where `timeout` (negative: for ever) passed.
 constexpr int kOther = -1;
 constexpr int kTimeout = 0;
+constexpr std::chrono::milliseconds kForEver(-1);
 int AwaitSignal(const int signal_fd, const int other_fd, const std::chrono::milliseconds timeout) {
   std::array<pollfd, 2> fds = {
       {{.fd = signal_fd, .events = POLLIN, .revents = 0}, {.fd = other_fd, .events = POLLIN, .revents = 0}}};
@@ -74,26 +76,6 @@ int TakeSignals() {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signalfd(-1, &signals, SFD_CLOEXEC);
-}
-
-// Ends the daemon, and the process with it where that takes too long: a model that is still loading, a call that does
-// not let go.
-int Leave(std::unique_ptr<server::Daemon> daemon) {
-  // The grace for calls, and as much again each for the step under way and for giving memory back: within a second.
-  constexpr std::chrono::milliseconds kPatience = 3 * server::Daemon::kShutdownGrace;
-  const int gone_fd = eventfd(0, EFD_CLOEXEC);
-  std::thread closer([&] {
-    daemon.reset();
-    Raise(gone_fd);
-  });
-  if (AwaitSignal(-1, gone_fd, kPatience) == kOther) {
-    closer.join();
-    Logger("server")->info("stopped");
-    return kExitOk;
-  }
-  Logger("server")->warn("stopped without waiting for what still ran");
-  std::fflush(nullptr);
-  _exit(kExitOk);
 }
 
 // What the main thread does while the daemon runs: takes signals and says to the service manager that all is well.
@@ -166,6 +148,42 @@ class Supervisor {
   std::chrono::steady_clock::time_point last_beat_;
 };
 
+// The grace for calls, and as much again each for the step under way and for giving memory back: within a second.
+constexpr std::chrono::milliseconds kPatience = 3 * server::Daemon::kShutdownGrace;
+
+[[noreturn]] void LeaveAtOnce() {
+  Logger("server")->warn("stopped without waiting for what still ran");
+  std::fflush(nullptr);
+  _exit(kExitOk);
+}
+
+// The tiers store what only memory holds; a further signal ends that, and the process where even so it does not end: a
+// model that is in the middle of a step.
+void Persist(server::Daemon& daemon, Supervisor& supervisor) {
+  const int ended_fd = eventfd(0, EFD_CLOEXEC);
+  std::jthread persister([&](const std::stop_token& hurry) {
+    daemon.Persist(hurry);
+    Raise(ended_fd);
+  });
+  if (!supervisor.StopsWithin(kForEver, ended_fd)) return;
+  persister.request_stop();
+  if (AwaitSignal(-1, ended_fd, kPatience) == kTimeout) LeaveAtOnce();
+}
+
+// Ends the daemon, and the process with it where that takes too long: a model that is still loading, a call that does
+// not let go.
+int Leave(std::unique_ptr<server::Daemon> daemon) {
+  const int gone_fd = eventfd(0, EFD_CLOEXEC);
+  std::thread closer([&] {
+    daemon.reset();
+    Raise(gone_fd);
+  });
+  if (AwaitSignal(-1, gone_fd, kPatience) == kTimeout) LeaveAtOnce();
+  closer.join();
+  Logger("server")->info("stopped");
+  return kExitOk;
+}
+
 int Run(const config::Sources& sources, const config::Loaded& loaded) {
   const config::Config& config = loaded.config;
   ConfigureLogs(config.log.format == "json" ? LogFormat::kJson : LogFormat::kText, config.log.level);
@@ -184,7 +202,6 @@ int Run(const config::Sources& sources, const config::Loaded& loaded) {
     return kExitFailure;
   }
   std::unique_ptr<server::Daemon> daemon = *std::move(started);
-  constexpr std::chrono::milliseconds kForEver(-1);
   Supervisor supervisor(sources, *daemon, signal_fd);
   if (supervisor.StopsWithin(kForEver, loaded_fd)) {
     supervisor.Stopping();
@@ -205,8 +222,9 @@ int Run(const config::Sources& sources, const config::Loaded& loaded) {
   const auto drain_end = std::chrono::steady_clock::now() + daemon->config()->drain.timeout;
   // Short waits, so that a second signal is seen soon.
   while (!daemon->WaitIdle(std::chrono::milliseconds(20)) && std::chrono::steady_clock::now() < drain_end) {
-    if (supervisor.StopsWithin(std::chrono::milliseconds(0))) break;
+    if (supervisor.StopsWithin(std::chrono::milliseconds(0))) return Leave(std::move(daemon));
   }
+  Persist(*daemon, supervisor);
   return Leave(std::move(daemon));
 }
 
@@ -218,7 +236,9 @@ int main(int argc, char** argv) {
       "invard: serves one model over gRPC (invar.v1), exact to the bit.\n"
       "Precedence: --set and --model > INVAR_SECTION__KEY > --config FILE > default.\n"
       "Prints `listening grpc=ADDR ops=ADDR` on stdout once the model serves; logs go to stderr.\n"
-      "SIGTERM drains: running requests finish within drain.timeout. SIGHUP reloads what docs/CONFIG.md marks. Exit: "
+      "SIGTERM drains: running requests finish within drain.timeout, then the tiers of the prefix cache take what only "
+      "memory holds, for drain.persist_timeout; a second one stops at once. SIGHUP reloads what docs/CONFIG.md marks. "
+      "Exit: "
       "0, 1 failure, 2 usage, 78 bad "
       "configuration.");
   app.add_option("--config", options.sources.file, "YAML configuration; every field: docs/CONFIG.md");

@@ -341,7 +341,7 @@ std::vector<const Node*> PrefixCache::ResumableNodes() const {
     if (has_state_ ? node.checkpoint.has_value() : node.is_leaf()) nodes.push_back(&node);
   });
   std::stable_sort(nodes.begin(), nodes.end(),
-                   [](const Node* const a, const Node* const b) { return a->use.used_at < b->use.used_at; });
+                   [](const Node* const a, const Node* const b) { return a->use.used_at > b->use.used_at; });
   return nodes;
 }
 

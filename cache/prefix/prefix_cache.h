@@ -64,7 +64,7 @@ class PrefixCache {
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
   // nothing is kept: false.
   bool Adopt(const KeptPrefix& kept, TimeNs now);
-  // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the least recently used first.
+  // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the most recently used first.
   std::vector<const Node*> ResumableNodes() const;
 
   bool has_evicted() const { return evictor_.counts().passes > 0; }

@@ -2,9 +2,7 @@
 #include "cache/prefix/tier_link.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 namespace invar::cache {
@@ -45,26 +43,35 @@ bool TierLink::Write(const Node& node, const TimeNs now) {
   std::reverse(path.begin(), path.end());
   std::vector<TokenId> tokens;
   for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
-  StoredImage image{.tokens = tokens, .pages = {}, .state = {}};
+  StoredImage image{.tokens = tokens, .pages = {}, .state = {}, .used_at = node.use.used_at};
   for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
   if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
   return store_.Write(RadixTree::ScopeOf(node), image, now);
 }
 
-// A tier gives the oldest up first, so what is worth most goes last.
-void TierLink::Persist(const PrefixCache& memory, const Clock& clock, const TimeNs deadline) {
-  if (empty()) return;
-  const auto wait = [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return clock.Now() < deadline;
-  };
-  for (const Node* const node : memory.ResumableNodes()) {
-    while (!Write(*node, clock.Now())) {
-      if (store_.writing_bytes() == 0 || !wait()) break;
+// What is worth most first: where time is short, the rest is lost.
+PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, const TimeNs deadline,
+                                const std::stop_token& hurry) {
+  PersistReport report;
+  if (empty()) return report;
+  const std::vector<const Node*> nodes = memory.ResumableNodes();
+  report.prefixes = static_cast<int64_t>(nodes.size());
+  for (const Node* const node : nodes) {
+    int64_t ended = store_.ended();
+    while (!Write(*node, clock.Now()) && store_.writing_bytes() > 0) {  // No room: others must end first.
+      report.was_cut_short = !store_.AwaitEnd(ended, clock, deadline, hurry);
+      if (report.was_cut_short) return report;
+      ended = store_.ended();
     }
+    ++report.given;
+    if (hurry.stop_requested() || clock.Now() >= deadline) break;
   }
-  while ((store_.writing_bytes() > 0 || store_.dropping() > 0) && wait()) {
+  while (store_.writing_bytes() > 0 || store_.dropping() > 0) {
+    report.was_cut_short = !store_.AwaitEnd(store_.ended(), clock, deadline, hurry);
+    if (report.was_cut_short) break;
   }
+  report.was_cut_short = report.was_cut_short || report.given < report.prefixes;
+  return report;
 }
 
 void TierLink::AddTo(PlacementReport& report) const {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "base/clock.h"
 #include "cache/arrival.h"
 #include "cache/cache_options.h"
 #include "cache/evict/evictor.h"
+#include "cache/persist_report.h"
 #include "cache/placement_report.h"
 #include "cache/prefix/prefix_cache.h"
 #include "cache/tiers/prefix_store.h"
@@ -31,7 +33,7 @@ class TierLink final : public EvictionListener {
                                   TimeNs now);
   std::vector<Arrival> TakeArrivals(PrefixCache& memory, TimeNs now);
   TimeNs next_arrival() const { return store_.next_poll(); }
-  void Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline);
+  PersistReport Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   void Drop(const FlushOptions& of, TimeNs now) { store_.Drop(of, now); }
 
   void Evicting(const Node& node, TimeNs now) override { Write(node, now); }

@@ -37,6 +37,8 @@ constexpr std::string_view kRecordSuffix = ".record";
 constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kStoreMagic = "invar tier folder 1\n";
 constexpr int64_t kStoreFileBytesMax = kBlockBytes;
+// Older than what this process uses, and all alike: in the order in which they come.
+constexpr TimeNs kBeforeStart = 0;
 
 // ENOSPC and EDQUOT are no room, ENOENT is not there, all else is the disk's or the system's fault.
 Status FromError(const int64_t result, const std::string& path, const char* doing) {
@@ -266,11 +268,12 @@ class DiskStore final : public TierStore {
         const Index::Entry* const same = index_.Find(record.key);
         // A newer version of the key is there already: this one should have gone when it was replaced.
         const bool is_old = same != nullptr && same->value.sequence > record.sequence;
-        if (is_old || !index_.Reserve(record.bytes, evicted)) {
+        if (is_old || !index_.Reserve(record.bytes, kBeforeStart, evicted)) {
           gone.push_back(options_.path + "/" + record.name);
           continue;
         }
-        if (std::optional<Index::Entry> replaced = index_.Commit({record.key, record.bytes, {record.sequence}})) {
+        if (std::optional<Index::Entry> replaced =
+                index_.Commit({record.key, record.bytes, {record.sequence}}, kBeforeStart)) {
           evicted.push_back(*std::move(replaced));
         }
         for (const Index::Entry& entry : evicted) gone.push_back(PathOf(entry.key, entry.value.sequence));
@@ -286,7 +289,7 @@ class DiskStore final : public TierStore {
     std::vector<std::pair<TierKey, Version>> versions;
     {
       const MutexLock lock(mu_);
-      for (const Index::Entry& entry : index_.oldest_first()) versions.emplace_back(entry.key, entry.value);
+      index_.ForEach([&](const Index::Entry& entry) { versions.emplace_back(entry.key, entry.value); });
     }
     std::vector<TierRecord> records;
     for (const auto& [key, version] : versions) {
@@ -318,9 +321,10 @@ class DiskStore final : public TierStore {
     uint64_t sequence = 0;
     {
       const MutexLock lock(mu_);
-      if (!index_.Reserve(layout.file_bytes, evicted)) {
-        return ResourceExhausted(fmt::format("disk: a record of {} bytes does not fit the budget of {}",
-                                             layout.file_bytes, index_.budget_bytes()));
+      if (!index_.Reserve(layout.file_bytes, record.used_at, evicted)) {
+        return ResourceExhausted(
+            fmt::format("disk: a record of {} bytes does not fit the budget of {} beside later used", layout.file_bytes,
+                        index_.budget_bytes()));
       }
       sequence = next_sequence_++;
     }
@@ -333,7 +337,7 @@ class DiskStore final : public TierStore {
       RemoveFile(partial);
       {
         const MutexLock lock(mu_);
-        evicted = index_.EvictOldest(layout.file_bytes);
+        evicted = index_.EvictOldest(layout.file_bytes, record.used_at);
       }
       RemoveEntries(evicted);
       if (!evicted.empty()) written = WriteRecord(partial, record, layout, payload);
@@ -343,30 +347,34 @@ class DiskStore final : public TierStore {
       if (const int renamed = files_.Rename(partial, path); renamed < 0) written = FromError(renamed, path, "rename");
     }
     std::optional<Index::Entry> replaced;
+    int64_t modified_ns = 0;
     {
       const MutexLock lock(mu_);
       if (!written.ok()) {
         index_.Cancel(layout.file_bytes);
       } else {
-        replaced = index_.Commit({record.key, layout.file_bytes, {sequence}});
+        modified_ns = ModifiedAt(record.used_at);
+        replaced = index_.Commit({record.key, layout.file_bytes, {sequence}}, record.used_at);
       }
     }
     if (!written.ok()) RemoveFile(partial);
+    if (written.ok()) RememberUse(record.key, sequence, modified_ns);
     if (replaced) RemoveFile(PathOf(replaced->key, replaced->value.sequence));
     return written;
   }
 
   StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override {
     std::optional<Version> version;
+    int64_t modified_ns = 0;
     {
       const MutexLock lock(mu_);
       if (const Index::Entry* const entry = index_.Use(key)) version = entry->value;
+      modified_ns = ModifiedAt(TierRecord::kJustNow);
     }
     if (!version) return NotFound("disk: no such record");
     StatusOr<std::string> header = ReadInto(key, *version, sink);
     if (header.ok()) {
-      // For the order after a restart only; what this costs if it fails is a worse order.
-      files_.SetModifiedNow(PathOf(key, version->sequence));
+      RememberUse(key, version->sequence, modified_ns);
     } else {
       DropIfUnusable(header.status(), key, *version);
     }
@@ -396,6 +404,16 @@ class DiskStore final : public TierStore {
 
   std::string PathOf(const TierKey& key, const uint64_t sequence) const {
     return options_.path + "/" + StemOf(key, sequence) + std::string(kRecordSuffix);
+  }
+
+  // For the order after a restart only: what it costs if it fails is a worse order.
+  void RememberUse(const TierKey& key, const uint64_t sequence, const int64_t modified_ns) {
+    files_.SetModified(PathOf(key, sequence), modified_ns);
+  }
+  // The use at `used_at` in the time of the files: as long before the latest use of all as by the caller's clock.
+  int64_t ModifiedAt(const TimeNs used_at) REQUIRES_LOCK(mu_) {
+    if (used_at > index_.latest()) latest_ns_ = files_.NowNs();  // kJustNow too.
+    return used_at > index_.latest() ? latest_ns_ : latest_ns_ - (index_.latest() - used_at);
   }
 
   // Opens with O_DIRECT, without it where the file system does not know it (then for good).
@@ -513,6 +531,7 @@ class DiskStore final : public TierStore {
   Index index_ GUARDED_BY(mu_);
   int64_t damaged_ GUARDED_BY(mu_) = 0;
   uint64_t next_sequence_ GUARDED_BY(mu_) = 1;
+  int64_t latest_ns_ GUARDED_BY(mu_) = 0;  // Of the latest use of all, in the time of the files.
   std::vector<std::string> unremoved_ GUARDED_BY(mu_);
 };
 

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 namespace invar::cache {
@@ -20,6 +22,8 @@ auto Retrying(const Call& call) -> decltype(call()) {
     if (errno != EINTR) return -errno;
   }
 }
+
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 class SystemFiles final : public FileLayer {
  public:
@@ -50,8 +54,15 @@ class SystemFiles final : public FileLayer {
     return rename(from.c_str(), to.c_str()) == 0 ? 0 : -errno;
   }
   int Remove(const std::string& path) override { return unlink(path.c_str()) == 0 ? 0 : -errno; }
-  int SetModifiedNow(const std::string& path) override {
-    return utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 ? 0 : -errno;
+  int64_t NowNs() override {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * kSecondNs + now.tv_nsec;
+  }
+  int SetModified(const std::string& path, const int64_t at_ns) override {
+    const timespec at{.tv_sec = at_ns / kSecondNs, .tv_nsec = at_ns % kSecondNs};
+    const std::array<timespec, 2> times = {at, at};  // Of access and of modification.
+    return utimensat(AT_FDCWD, path.c_str(), times.data(), 0) == 0 ? 0 : -errno;
   }
   int MakeFolder(const std::string& path) override { return mkdir(path.c_str(), 0700) == 0 ? 0 : -errno; }
   int List(const std::string& path, std::vector<FolderEntry>& entries) override {
@@ -65,8 +76,8 @@ class SystemFiles final : public FileLayer {
       struct stat info {};
       if (fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
       if (!S_ISREG(info.st_mode)) continue;
-      entries.push_back({entry->d_name, static_cast<int64_t>(info.st_size),
-                         info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec});
+      entries.push_back(
+          {entry->d_name, static_cast<int64_t>(info.st_size), info.st_mtim.tv_sec * kSecondNs + info.st_mtim.tv_nsec});
     }
     const int error = errno;
     closedir(folder);

@@ -30,7 +30,8 @@ class FileLayer {
   virtual int LockExclusive(int fd) = 0;  // Does not wait: -EWOULDBLOCK.
   virtual int Rename(const std::string& from, const std::string& to) = 0;
   virtual int Remove(const std::string& path) = 0;
-  virtual int SetModifiedNow(const std::string& path) = 0;
+  virtual int64_t NowNs() = 0;  // Since 1970, as the times of files.
+  virtual int SetModified(const std::string& path, int64_t at_ns) = 0;
   virtual int MakeFolder(const std::string& path) = 0;  // Mode 0700.
   // Regular files in no order, without those that vanish meanwhile.
   virtual int List(const std::string& path, std::vector<FolderEntry>& entries) = 0;

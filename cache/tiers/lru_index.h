@@ -3,9 +3,11 @@
 // only within Reserve. Threads: its owner's lock.
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <cstring>
-#include <list>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -30,20 +32,26 @@ class LruIndex {
   // Null where there is none; the caller may keep it until the next change.
   const Entry* Find(const TierKey& key) const {
     const auto found = places_.find(key);
-    return found == places_.end() ? nullptr : &*found->second;
+    return found == places_.end() ? nullptr : &order_.at(found->second);
   }
   // As Find; the entry becomes the most recently used.
   const Entry* Use(const TierKey& key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;
-    order_.splice(order_.end(), order_, found->second);
-    return &*found->second;
+    auto node = order_.extract(found->second);
+    node.key() = found->second = UseAt(TierRecord::kJustNow);
+    return &order_.insert(std::move(node)).position->second;
   }
 
-  // Makes room for `bytes` and counts them as taken; gives the entries that had to go, oldest first.
-  // False: more than the budget, or than reservations of others leave of it; nothing is changed then.
-  [[nodiscard]] bool Reserve(const int64_t bytes, std::vector<Entry>& evicted) {
-    if (bytes > budget_bytes_ - reserved_) return false;
+  // Makes room for `bytes` last used at `used_at` and counts them as taken; gives the entries that had to go, oldest
+  // first. False: more than the budget, or than reservations of others and what was used later leave of it; nothing is
+  // changed then.
+  [[nodiscard]] bool Reserve(const int64_t bytes, const TimeNs used_at, std::vector<Entry>& evicted) {
+    int64_t missing = bytes_ + bytes - budget_bytes_;
+    for (auto at = order_.begin(); missing > 0; ++at) {
+      if (at == order_.end() || at->first.used_at > used_at) return false;
+      missing -= at->second.bytes;
+    }
     while (bytes_ + bytes > budget_bytes_) evicted.push_back(Take(order_.begin()));
     evictions_ += static_cast<int64_t>(evicted.size());
     reserved_ += bytes;
@@ -56,13 +64,14 @@ class LruIndex {
     reserved_ -= bytes;
     bytes_ -= bytes;
   }
-  // Turns a reservation of entry.bytes into an entry, the most recently used; gives the one it replaces.
-  std::optional<Entry> Commit(Entry entry) {
+  // Turns a reservation of entry.bytes into an entry; gives the one it replaces.
+  std::optional<Entry> Commit(Entry entry, const TimeNs used_at) {
     Check(entry.bytes <= reserved_, "no more is committed than was reserved", entry.bytes, reserved_);
     std::optional<Entry> replaced = Remove(entry.key);
     reserved_ -= entry.bytes;
-    order_.push_back(std::move(entry));
-    places_.emplace(order_.back().key, std::prev(order_.end()));
+    const LastUse use = UseAt(used_at);
+    places_.emplace(entry.key, use);
+    order_.emplace(use, std::move(entry));
     return replaced;
   }
 
@@ -70,26 +79,39 @@ class LruIndex {
   std::optional<Entry> Remove(const TierKey& key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return std::nullopt;
-    return Take(found->second);
+    return Take(order_.find(found->second));
   }
-  // Oldest entries of at least `bytes` together, or all: for a disk that is full below the budget.
-  std::vector<Entry> EvictOldest(const int64_t bytes) {
+  // Oldest entries of at least `bytes` together, or all that were used no later than `used_at`: for a disk that is full
+  // below the budget.
+  std::vector<Entry> EvictOldest(const int64_t bytes, const TimeNs used_at) {
     std::vector<Entry> evicted;
-    for (int64_t freed = 0; freed < bytes && !order_.empty();) {
-      freed += order_.front().bytes;
+    for (int64_t freed = 0; freed < bytes && !order_.empty() && order_.begin()->first.used_at <= used_at;) {
+      freed += order_.begin()->second.bytes;
       evicted.push_back(Take(order_.begin()));
     }
     evictions_ += static_cast<int64_t>(evicted.size());
     return evicted;
   }
 
-  const std::list<Entry>& oldest_first() const { return order_; }
+  // Calls visit(entry), oldest use first.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (const auto& [use, entry] : order_) visit(entry);
+  }
+  // Of all uses whose time was said.
+  TimeNs latest() const { return latest_; }
   int64_t count() const { return static_cast<int64_t>(order_.size()); }
   int64_t bytes() const { return bytes_; }
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t evictions() const { return evictions_; }
 
  private:
+  // What was used at one time stands in the order in which it came.
+  struct LastUse {
+    TimeNs used_at;
+    uint64_t tie;
+    auto operator<=>(const LastUse&) const = default;
+  };
   // Keys are SHA-256 already: their first bytes spread.
   struct FirstBytes {
     size_t operator()(const TierKey& key) const {
@@ -98,10 +120,15 @@ class LruIndex {
       return hash;
     }
   };
-  using Place = typename std::list<Entry>::iterator;
+  using Order = std::map<LastUse, Entry>;
 
-  Entry Take(const Place place) {
-    Entry entry = std::move(*place);
+  LastUse UseAt(const TimeNs used_at) {
+    if (used_at != TierRecord::kJustNow) latest_ = std::max(latest_, used_at);
+    return {used_at == TierRecord::kJustNow ? latest_ : used_at, ++ties_};
+  }
+
+  Entry Take(const typename Order::iterator place) {
+    Entry entry = std::move(place->second);
     bytes_ -= entry.bytes;
     places_.erase(entry.key);
     order_.erase(place);
@@ -112,8 +139,10 @@ class LruIndex {
   int64_t bytes_ = 0;
   int64_t reserved_ = 0;
   int64_t evictions_ = 0;
-  std::list<Entry> order_;  // Oldest use first.
-  std::unordered_map<TierKey, Place, FirstBytes> places_;
+  TimeNs latest_ = 0;  // Use of all; clocks begin after it, so that what is committed at 0 is from before.
+  uint64_t ties_ = 0;
+  Order order_;  // Oldest use first.
+  std::unordered_map<TierKey, LastUse, FirstBytes> places_;
 };
 
 }  // namespace invar::cache

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -84,6 +85,8 @@ class HeaderReader {
 // What the tiers' threads leave for the engine thread.
 struct PrefixStore::Shared {
   Mutex mu;
+  CondVar write_ended;  // Or a drop.
+  int64_t ended GUARDED_BY(mu) = 0;
   std::function<void()> wake GUARDED_BY(mu);
   std::vector<std::function<void(PrefixStore&)>> done GUARDED_BY(mu);
   int64_t io_bytes GUARDED_BY(mu) = 0;  // Copies under way.
@@ -100,11 +103,17 @@ struct PrefixStore::Shared {
   void Return(const int64_t bytes, const bool writing) {
     const MutexLock lock(mu);
     io_bytes -= bytes;
-    if (writing) writing_bytes -= bytes;
+    if (!writing) return;
+    writing_bytes -= bytes;
+    ++ended;
+    write_ended.NotifyAll();
   }
   void CountDropping(const int64_t more) {
     const MutexLock lock(mu);
     dropping += more;
+    if (more > 0) return;
+    ++ended;
+    write_ended.NotifyAll();
   }
   void Post(std::function<void(PrefixStore&)> event) {
     const MutexLock lock(mu);
@@ -330,7 +339,8 @@ bool PrefixStore::Write(const Scope& scope, const StoredImage& image, const Time
       const TierKey key = PageKey(chain[p + 1]);
       const auto known = pages_.find(key);
       if (known != pages_.end() && (known->second.tiers >> t & 1) != 0) continue;
-      pages = Put(t, {.key = key, .header = HeaderOf(kPageRecord, space)}, {image.pages[p]}, now);
+      pages =
+          Put(t, {.key = key, .header = HeaderOf(kPageRecord, space), .used_at = image.used_at}, {image.pages[p]}, now);
       if (!pages) break;
       Place& place = pages_[key];
       place.tiers |= 1U << t;
@@ -360,7 +370,7 @@ bool PrefixStore::WriteState(const size_t tier, const StoredImage& image, const 
   AddTail(header, tail);
   std::vector<std::span<const std::byte>> spans = {image.state};
   if (!tail.empty()) spans.push_back(image.pages[whole]);
-  if (!Put(tier, {.key = key, .header = std::move(header)}, spans, now)) return false;
+  if (!Put(tier, {.key = key, .header = std::move(header), .used_at = image.used_at}, spans, now)) return false;
   StateIn(directory, tail, key, space).place.tiers |= 1U << tier;
   ++counts_.checkpoints_written;
   if (!IsShared(tier)) return true;
@@ -378,6 +388,26 @@ int64_t PrefixStore::dropping() const {
 int64_t PrefixStore::writing_bytes() const {
   const MutexLock lock(shared_->mu);
   return shared_->writing_bytes;
+}
+
+int64_t PrefixStore::ended() const {
+  const MutexLock lock(shared_->mu);
+  return shared_->ended;
+}
+
+bool PrefixStore::AwaitEnd(const int64_t ended, const Clock& clock, const TimeNs deadline,
+                           const std::stop_token& hurry) const {
+  const std::stop_callback wake(hurry, [this] {
+    const MutexLock lock(shared_->mu);
+    shared_->write_ended.NotifyAll();
+  });
+  const MutexLock lock(shared_->mu);
+  while (shared_->ended == ended) {
+    const TimeNs left = deadline - clock.Now();
+    if (left <= 0 || hurry.stop_requested()) return false;
+    shared_->write_ended.WaitFor(shared_->mu, std::chrono::nanoseconds(left));
+  }
+  return true;
 }
 
 // --- In ---

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,11 +40,13 @@ struct PrefixStoreOptions {
   TierDeadlines deadlines;
 };
 
-// Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty.
+// Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty, last used at
+// `used_at`.
 struct StoredImage {
   std::span<const TokenId> tokens;
   std::vector<std::span<const std::byte>> pages;
   std::span<const std::byte> state;
+  TimeNs used_at = 0;
 };
 
 // What a load brought: pages from `first_page` on, and the state after `tokens.size()` tokens (empty: dense models).
@@ -93,6 +96,10 @@ class PrefixStore {
   void Drop(const FlushOptions& of, TimeNs now);
   // Writes under way.
   int64_t writing_bytes() const;
+  // Writes and drops that have ended so far.
+  int64_t ended() const;
+  // Waits until more than `ended` have. False: `deadline` or `hurry` came first.
+  bool AwaitEnd(int64_t ended, const Clock& clock, TimeNs deadline, const std::stop_token& hurry) const;
   // Records that tiers have still to forget.
   int64_t dropping() const;
 

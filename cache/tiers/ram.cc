@@ -30,7 +30,7 @@ class RamStore final : public TierStore {
   std::vector<TierRecord> Inventory() override {
     const MutexLock lock(mu_);
     std::vector<TierRecord> records;
-    for (const auto& entry : index_.oldest_first()) records.push_back(RecordOf(entry.key, entry.value));
+    index_.ForEach([&](const auto& entry) { records.push_back(RecordOf(entry.key, entry.value)); });
     return records;
   }
 
@@ -48,9 +48,9 @@ class RamStore final : public TierStore {
     std::vector<LruIndex<Blob>::Entry> evicted;  // Freed after the lock.
     {
       const MutexLock lock(mu_);
-      if (!index_.Reserve(bytes, evicted)) {
-        return ResourceExhausted(
-            fmt::format("ram: a record of {} bytes does not fit the budget of {}", bytes, index_.budget_bytes()));
+      if (!index_.Reserve(bytes, record.used_at, evicted)) {
+        return ResourceExhausted(fmt::format(
+            "ram: a record of {} bytes does not fit the budget of {} beside later used", bytes, index_.budget_bytes()));
       }
     }
     Blob blob{.header = record.header,
@@ -65,7 +65,7 @@ class RamStore final : public TierStore {
     }
     std::optional<LruIndex<Blob>::Entry> replaced;
     const MutexLock lock(mu_);
-    replaced = index_.Commit({record.key, bytes, std::move(blob)});
+    replaced = index_.Commit({record.key, bytes, std::move(blob)}, record.used_at);
     return OkStatus();
   }
 

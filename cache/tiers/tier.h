@@ -38,6 +38,11 @@ struct TierRecord {
   TierKey key{};
   std::string header;  // At most kTierHeaderBytesMax; the caller compares it in full with what it wanted.
   int64_t payload_bytes = 0;
+  // When it was last used, by the caller's clock: what a tier gives up first, and what it refuses because all it holds
+  // is worth more. Compared within one process only: what a tier has from before is older. kJustNow: the latest.
+  TimeNs used_at = kJustNow;
+
+  static constexpr TimeNs kJustNow = kNever;
 };
 
 // How long calls may take before they are given up.

@@ -9,9 +9,9 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "tests/e2e/child_process.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/health_client.h"
+#include "tests/e2e/invard_process.h"
 
 namespace invar::e2e {
 namespace {
@@ -145,27 +145,6 @@ TEST(Life, EndGivesEveryOpenCallAStatus) {
 
 // --- The real program ---
 
-std::vector<std::string> Arguments(std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments = {"--model", TinyModelFolder(),        "--set", "server.listen=127.0.0.1:0",
-                                        "--set",   "ops.listen=127.0.0.1:0", "--set", "engine.pack_to_file=false",
-                                        "--set",   "log.level=error"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
-struct Invard {
-  explicit Invard(std::vector<std::string> more = {}) : process(INVARD_PATH, Arguments(std::move(more))) {
-    const std::optional<std::string> line = process.ReadLine();
-    address = GrpcAddressOf(line.value_or(""));
-    EXPECT_FALSE(address.empty()) << "no `listening` line";
-    ops = line.value_or("ops=").substr(line.value_or("ops=").find("ops=") + 4);
-    stub = v1::GenerationService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  }
-  ChildProcess process;
-  std::string address, ops;
-  std::unique_ptr<v1::GenerationService::Stub> stub;
-};
-
 // A call that is surely under way: its first message has been read.
 struct OpenCall {
   OpenCall(v1::GenerationService::Stub& stub, const int32_t max_tokens) {
@@ -185,7 +164,7 @@ struct OpenCall {
 
 TEST(Process, FinishesWhatRunsAndExitsCleanlyAfterATermSignal) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    Invard invard;
+    InvardProcess invard;
     OpenCall call(*invard.stub, 2000);
     invard.process.Signal(signal);
     EXPECT_TRUE(call.Rest().ok());
@@ -199,7 +178,8 @@ TEST(Process, EightRunningAndEightQueuedAllGetAnEndAfterATermSignal) {
   for (int i = 0; i < 10; ++i) {
     const bool no_time = i % 3 == 1;
     const bool twice = i % 3 == 2;
-    Invard invard({"--set", "engine.running_max=8", "--set", no_time ? "drain.timeout=20ms" : "drain.timeout=30s"});
+    InvardProcess invard(
+        {"--set", "engine.running_max=8", "--set", no_time ? "drain.timeout=20ms" : "drain.timeout=30s"});
     std::vector<std::future<Outcome>> calls;
     for (int call = 0; call < 16; ++call) {
       calls.push_back(std::async(std::launch::async, [&] {
@@ -241,7 +221,7 @@ TEST(Process, EightRunningAndEightQueuedAllGetAnEndAfterATermSignal) {
 }
 
 TEST(Process, EndsWhatIsLeftWhenTheDrainTimeIsOver) {
-  Invard invard({"--set", "drain.timeout=100ms", "--set", "limits.stream_buffer=4KiB"});
+  InvardProcess invard({"--set", "drain.timeout=100ms", "--set", "limits.stream_buffer=4KiB"});
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4096);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -261,7 +241,7 @@ TEST(Process, EndsWhatIsLeftWhenTheDrainTimeIsOver) {
 }
 
 TEST(Process, LeavesWithinASecondOfASecondSignal) {
-  Invard invard({"--set", "limits.stream_buffer=4KiB"});
+  InvardProcess invard({"--set", "limits.stream_buffer=4KiB"});
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4096);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -281,7 +261,7 @@ TEST(Process, LeavesWithinASecondOfASecondSignal) {
 
 TEST(Process, SurvivesTermSignalsAtAnyMomentOfStarting) {
   for (int i = 0; i < 15; ++i) {
-    ChildProcess process(INVARD_PATH, Arguments());
+    ChildProcess process(INVARD_PATH, InvardArguments());
     if (i % 3 == 1) process.Wait(std::chrono::milliseconds(i * 2));
     if (i % 3 == 2) process.ReadLine();
     process.Signal(SIGTERM);
@@ -295,7 +275,7 @@ TEST(Process, SurvivesTermSignalsAtAnyMomentOfStarting) {
 TEST(Process, ExitCodesTellUsageFromConfigurationFromFailure) {
   const std::string bad_file = testing::TempDir() + "/bad.yaml";
   std::ofstream(bad_file) << "servr: 1\n";
-  Invard holder;  // Holds a port that another start cannot have.
+  InvardProcess holder;  // Holds a port that another start cannot have.
   struct Row {
     std::vector<std::string> arguments;
     int code;

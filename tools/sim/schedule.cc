@@ -133,7 +133,6 @@ void DrawTier(Random& random, Schedule& schedule) {
                    .options = {.seed = random.Next(),
                                .delay_min = schedule.step_time / 10,
                                .delay_max = schedule.step_time * random.OneOf({1, 3, 10})}};
-  schedule.options.persist_limit = 0;  // Nothing ends while a simulated clock stands.
   schedule.options.cache.deadlines.read = schedule.step_time * random.Between(1, 20);
   schedule.options.cache.deadlines.write = schedule.step_time * random.Between(1, 40);
   if (random.Percent(60)) {

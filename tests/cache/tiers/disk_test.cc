@@ -103,8 +103,9 @@ class FaultyFiles final : public FileLayer {
       return files_->Remove(path);
     });
   }
-  int SetModifiedNow(const std::string& path) override {
-    return FaultOr([&] { return files_->SetModifiedNow(path); });
+  int64_t NowNs() override { return files_->NowNs(); }
+  int SetModified(const std::string& path, const int64_t at_ns) override {
+    return FaultOr([&] { return files_->SetModified(path, at_ns); });
   }
   int MakeFolder(const std::string& path) override {
     return FaultOr([&] { return files_->MakeFolder(path); });

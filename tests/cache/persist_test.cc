@@ -1,0 +1,162 @@
+// What the tiers take when the daemon ends: what is worth most first, as long as there is time.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/mutex.h"
+#include "cache/tiers/stores.h"
+#include "tests/cache/tiered_rig.h"
+#include "tests/cache/tiers/temp_folder.h"
+
+namespace invar::cache {
+namespace {
+
+constexpr TimeNs kSecond = 1'000'000'000;
+
+// Moves as records are written.
+class WorkClock final : public Clock {
+ public:
+  TimeNs Now() const override { return now_; }
+  void Advance(const TimeNs by) { now_ += by; }
+
+ private:
+  std::atomic<TimeNs> now_ = kSecond;
+};
+
+// A store through which every Put passes `at_put` first.
+class WatchedStore final : public TierStore {
+ public:
+  WatchedStore(std::unique_ptr<TierStore> store, std::function<void()> at_put)
+      : store_(std::move(store)), at_put_(std::move(at_put)) {}
+
+  std::string_view name() const override { return store_->name(); }
+  std::vector<TierRecord> Inventory() override { return store_->Inventory(); }
+  StatusOr<std::vector<TierRecord>> Find(const std::span<const TierKey> keys, TierTransfer& call) override {
+    return store_->Find(keys, call);
+  }
+  Status Put(const TierRecord& record, TierTransfer& payload) override {
+    at_put_();
+    return store_->Put(record, payload);
+  }
+  StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override { return store_->Get(key, sink); }
+  Status Drop(const TierKey& key, TierTransfer& call) override { return store_->Drop(key, call); }
+  TierContents Contents() const override { return store_->Contents(); }
+
+ private:
+  const std::unique_ptr<TierStore> store_;
+  const std::function<void()> at_put_;
+};
+
+class Persist : public testing::TestWithParam<bool> {
+ protected:
+  const StateShape& shape() const { return GetParam() ? kHybrid : kDense; }
+  std::unique_ptr<TierStore> Disk(const int64_t budget_bytes) {
+    return MakeDiskStore({.path = folder_.path(), .budget_bytes = budget_bytes, .store_id = "model"}, *files_).value();
+  }
+  std::unique_ptr<Rig> RigOver(std::unique_ptr<TierStore> store, const Clock& clock) {
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(MakeThreadedTier(std::move(store), clock, {.threads = 1}));
+    return std::make_unique<Rig>(shape(), int64_t{1} << 20, std::move(tiers));
+  }
+  // Prompts of 4 whole pages, in the order of their use.
+  static Tokens Prompt(const int32_t i) { return Ids(1000 * i, 256); }
+  static constexpr int32_t kPrompts = 8;
+
+  RealClock clock_;
+  TempFolder folder_;
+  const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
+};
+
+// 7 records of a whole block each for head and payload: one prompt with its state (or two), not two prompts.
+TEST_P(Persist, WhereATierHasNoRoomForAllTheMostRecentlyUsedSurvive) {
+  const int64_t budget = 7 * int64_t{8192};
+  {
+    const auto rig = RigOver(Disk(budget), clock_);
+    for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
+    rig->Persist();
+  }
+  const auto rig = RigOver(Disk(budget), clock_);
+  EXPECT_EQ(rig->Whole(Join(Prompt(kPrompts - 1), Ids(7, 20))).state_tokens, 256);
+  for (int32_t i = 0; i + 2 < kPrompts; ++i) EXPECT_EQ(rig->Whole(Prompt(i)).state_tokens, 0) << i;
+}
+
+// And it stays the last that a tier gives up after the restart.
+TEST_P(Persist, TheOrderOfUseOutlivesARestart) {
+  {
+    const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
+    for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
+    rig->Persist();
+  }
+  const auto rig = RigOver(Disk(7 * int64_t{8192}), clock_);
+  EXPECT_EQ(rig->Whole(Join(Prompt(kPrompts - 1), Ids(7, 20))).state_tokens, 256);
+}
+
+TEST_P(Persist, WhereTimeIsShortTheMostRecentlyUsedSurvive) {
+  WorkClock clock;
+  {
+    const auto store = [&] {
+      return std::make_unique<WatchedStore>(Disk(int64_t{1} << 24), [&] { clock.Advance(kSecond); });
+    };
+    const auto rig = RigOver(store(), clock);
+    for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
+    const PersistReport report = rig->cache().Persist(clock, clock.Now() + 8 * kSecond);
+    EXPECT_TRUE(report.was_cut_short);
+  }
+  const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
+  EXPECT_EQ(rig->Whole(Join(Prompt(kPrompts - 1), Ids(7, 20))).state_tokens, 256);
+  EXPECT_EQ(rig->Whole(Prompt(0)).state_tokens, 0);
+}
+
+TEST_P(Persist, WithoutTimeNothingButTheFirstIsLookedAt) {
+  const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
+  for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
+  const PersistReport report = rig->cache().Persist(clock_, clock_.Now());
+  EXPECT_TRUE(report.was_cut_short);
+  EXPECT_LE(report.given, 1);
+  EXPECT_GE(report.prefixes, kPrompts);
+}
+
+TEST_P(Persist, EndsWhenToldToHurry) {
+  Mutex mu;
+  CondVar changed;
+  bool stands = false;
+  bool may_go = false;
+  const auto rig = RigOver(std::make_unique<WatchedStore>(Disk(int64_t{1} << 24),
+                                                          [&] {
+                                                            const MutexLock lock(mu);
+                                                            stands = true;
+                                                            changed.NotifyAll();
+                                                            while (!may_go) changed.Wait(mu);
+                                                          }),
+                           clock_);
+  rig->Whole(Prompt(0));
+  PersistReport report;
+  std::jthread persister([&](const std::stop_token& hurry) {
+    report = rig->cache().Persist(clock_, clock_.Now() + 600 * kSecond, hurry);
+  });
+  {
+    const MutexLock lock(mu);
+    while (!stands) changed.Wait(mu);
+  }
+  persister.request_stop();
+  persister.join();
+  EXPECT_TRUE(report.was_cut_short);
+  const MutexLock lock(mu);
+  may_go = true;
+  changed.NotifyAll();
+}
+
+TEST_P(Persist, SaysThatAllIsThere) {
+  const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
+  for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
+  const PersistReport report = rig->cache().Persist(clock_, clock_.Now() + 60 * kSecond);
+  EXPECT_FALSE(report.was_cut_short);
+  EXPECT_EQ(report.given, report.prefixes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Persist, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Hybrid" : "Dense"; });
+
+}  // namespace
+}  // namespace invar::cache
