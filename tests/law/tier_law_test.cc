@@ -59,7 +59,6 @@ class Process {
     options.check_integrity_every_step = true;
     options.poison_freed_memory = true;
     options.cache.deadlines = {.read = kNever / 2, .write = kNever / 2};
-    options.persist_limit = int64_t{60} * 1'000'000'000;
     auto made = cache::MakeTiers(tiers, {.clock = clock_, .files = *files_, .store_id = spec.fingerprint});
     engine_ = Engine::Create(options, std::move(tiny_.model), nullptr, clock_, std::move(made).value()).value();
   }
@@ -74,7 +73,7 @@ class Process {
     return events;
   }
   // Writes what memory alone holds and ends.
-  void Stop() { engine_->Stop(); }
+  void Stop() { (void)engine_->Persist(int64_t{60} * 1'000'000'000); }
   const models::ModelSpec& spec() const { return engine_->spec(); }
 
  private:
