@@ -22,19 +22,23 @@ struct Cut {
 };
 
 // Rows of a block. Few and large blocks, since each widens the weights anew (matmul_inl.h), but enough tasks for all
-// threads; of nearly equal height, in whole tiles of 6.
-int64_t BlockRows(const int64_t rows, const int64_t panels, const int64_t threads) {
+// threads, and no more rows than a second-level cache holds over all panels; of nearly equal height, in whole tiles
+// of 6.
+int64_t BlockRows(const int64_t rows, const int64_t cols, const int64_t panels, const int64_t threads) {
   constexpr int64_t kTasksPerThread = 4;
   constexpr int64_t kSmallBlockRows = 90;
-  const int64_t fewest = (rows + kBlockRows - 1) / kBlockRows;
+  constexpr int64_t kCachedBytes = 3 << 19;
+  const int64_t highest =
+      std::clamp<int64_t>(kCachedBytes / (cols * int64_t{sizeof(float)}), kSmallBlockRows, kBlockRows);
+  const int64_t fewest = (rows + highest - 1) / highest;
   const int64_t most = std::max(fewest, (rows + kSmallBlockRows - 1) / kSmallBlockRows);
   const int64_t blocks = std::clamp((kTasksPerThread * threads + panels - 1) / panels, fewest, most);
-  return (rows + blocks * 6 - 1) / (blocks * 6) * 6;
+  return std::min<int64_t>(kBlockRows, (rows + blocks * 6 - 1) / (blocks * 6) * 6);
 }
 
 Cut CutJob(const MatmulJob& job, const int64_t first_task, const int64_t threads) {
   const int64_t panels = (job.weight->rows + kPanelColumns - 1) / kPanelColumns;
-  const int64_t block_rows = BlockRows(std::max<int64_t>(job.rows, 1), panels, threads);
+  const int64_t block_rows = BlockRows(std::max<int64_t>(job.rows, 1), job.weight->cols, panels, threads);
   const int64_t rows = std::min(job.rows, block_rows);
   // A panel is also a read from memory: count it like four rows at least.
   const int64_t cost = job.weight->cols * kPanelColumns * std::max<int64_t>(rows, 4);
