@@ -2,6 +2,8 @@
 // with whom, and that no bit of an answer depends on it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <random>
 #include <set>
@@ -9,6 +11,7 @@
 
 #include "base/fingerprint.h"
 #include "config/cache_names.h"
+#include "tests/cache/tiers/temp_folder.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace invar::e2e {
@@ -260,6 +263,50 @@ TEST(PrefixCacheMetrics, SayWhetherAnythingCanEverHit) {
     for (int i = 0; i < 2; ++i) {
       const Outcome outcome = Collect(*stub, TokensRequest(Ids(8, 200), 4));
       EXPECT_EQ(outcome.finished.usage().cached_tokens() > 0, on && i == 1);
+    }
+  }
+}
+
+// LMCache/LMCache#4991, #4558 (case 37): a store that went wrong stayed visible and served garbage. Every record that a
+// daemon left on its disk is damaged before the next one starts: nothing of it is used, and answers are those of cold
+// runs. Without damage the next one uses them.
+TEST(PrefixCacheDisk, DamagedRecordsAreMissesAndNeverAnswers) {
+  namespace fs = std::filesystem;
+  const v1::GenerateRequest request = TokensRequest(Ids(31, 300), 8);
+  for (const bool damages : {false, true}) {
+    const cache::TempFolder folder;
+    config::Config config = TinyConfig();
+    config.cache.tiers.disk.path = folder.path();
+    Outcome cold;
+    {
+      RunningDaemon daemon(config);
+      const auto stub = daemon.NewStub();
+      cold = Cold(*stub, request);
+      ExpectSameAnswer(Collect(*stub, request), cold);
+      EXPECT_TRUE(daemon.BecomesIdle());
+    }
+    int damaged = 0;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder.path())) {
+      constexpr uintmax_t kRecordBytesMin = 1024;  // The folder's own files are shorter.
+      if (!damages || !entry.is_regular_file() || entry.file_size() < kRecordBytesMin) continue;
+      if (++damaged % 2 == 0) {
+        fs::resize_file(entry.path(), entry.file_size() - 1);
+        continue;
+      }
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const auto middle = static_cast<std::streamoff>(entry.file_size() / 2);
+      const char byte = static_cast<char>(file.seekg(middle).get());
+      file.seekp(middle).put(static_cast<char>(byte ^ 1));
+    }
+    EXPECT_EQ(damaged > 2, damages);
+    RunningDaemon daemon(config);
+    const auto stub = daemon.NewStub();
+    const Outcome outcome = Collect(*stub, request);
+    ExpectSameAnswer(outcome, cold);
+    if (damages) {
+      EXPECT_EQ(outcome.finished.usage().cached_tokens(), 0);
+    } else {
+      EXPECT_GT(outcome.finished.usage().cached_tokens(), 250);
     }
   }
 }
