@@ -81,6 +81,14 @@ struct EncodedHeadLayout {
 };
 EncodedHeadLayout EncodedHead(KvEncoding encoding, int32_t head_dim, DType dense);
 
+// Bits of a code; slots that share a range of key codes below 8 bits. kDense: 0 each.
+struct EncodedCodes {
+  int key_bits = 0;
+  int value_bits = 0;
+  int64_t key_group = 0;
+};
+EncodedCodes CodesOf(KvEncoding encoding);
+
 int64_t EncodedPageBytes(KvEncoding encoding, const PageShape& shape);
 
 // Writes every byte of `page`. Requires: rows.slots == 64, page.size() == EncodedPageBytes(). Threads: any.

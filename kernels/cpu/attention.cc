@@ -70,11 +70,26 @@ std::vector<Tile> CutTiles(const AttentionArgs& args) {
   return tiles;
 }
 
+// How the head blocks of a body are read.
+EncodedHeadBlock BlockFormat(const KvBody& body, const int64_t head_dim, const DType kv) {
+  const EncodedHeadLayout layout = EncodedHead(body.encoding, static_cast<int32_t>(head_dim), kv);
+  EncodedHeadBlock block{.value_group = kEncodedValueGroup,
+                         .key_ranges = layout.key_ranges,
+                         .value_codes = layout.value_codes,
+                         .value_ranges = layout.value_ranges};
+  const EncodedCodes codes = CodesOf(body.encoding);
+  block.key_bits = codes.key_bits;
+  block.value_bits = codes.value_bits;
+  block.key_group = codes.key_group;
+  return block;
+}
+
 class Attention {
  public:
   Attention(const KernelTable& table, const AttentionArgs& args, const DType kv)
       : table_(table),
         args_(args),
+        kv_(kv),
         bf16_(kv == DType::kBf16),
         group_(args.shape.heads / args.shape.kv_heads),
         max_rows_(std::max<int64_t>(1, kTileRows / group_) * group_),
@@ -86,9 +101,11 @@ class Attention {
   void Run(const Task& task, float* shared) const {
     static thread_local Scratch local;
     const int64_t dim = args_.shape.head_dim;
-    const int64_t floats = max_rows_ * (dim + 64 + 64) + Aligned(max_rows_) + 2 * PartialFloats(max_rows_, dim);
-    float* memory = local.Floats(floats);
     const Tile& tile = *task.tile;
+    const bool decodes = tile.span->kv.body.pages > 0 && tile.span->kv.body.encoding != KvEncoding::kDense;
+    const int64_t row_floats = max_rows_ * (dim + 64 + 64) + Aligned(max_rows_) + 2 * PartialFloats(max_rows_, dim);
+    const int64_t decoded_floats = decodes ? head_bytes_ / 4 : 0;
+    float* memory = local.Floats(Aligned(row_floats) + decoded_floats);
     float* q = memory;
     float* scores = q + max_rows_ * dim;
     float* weights = scores + max_rows_ * 64;
@@ -109,7 +126,8 @@ class Attention {
                     .offset = tile.span->kv.layer_offset_bytes + tile.kv_head * head_bytes_,
                     .scores = scores,
                     .weights = weights,
-                    .correction = correction};
+                    .correction = correction,
+                    .body = BodyOf(tile, memory + Aligned(row_floats))};
     if (task.superblock >= 0) {
       table_.attention_superblock(t, task.superblock,
                                   SplitPartial(tile, task.superblock - tile.first_superblock, shared));
@@ -139,6 +157,25 @@ class Attention {
                      args_.shape.head_dim);
   }
 
+  AttentionBody BodyOf(const Tile& tile, float* decoded) const {
+    const KvBody& body = tile.span->kv.body;
+    if (body.pages == 0) return {};
+    const auto kv_heads = static_cast<int32_t>(args_.shape.kv_heads);
+    const PageShape shape{kv_heads, static_cast<int32_t>(args_.shape.head_dim), kv_};
+    AttentionBody out{.pages = body.pages, .log_degrees = body.log_degrees, .decoded = decoded};
+    if (body.encoding == KvEncoding::kDense) {
+      out.page_stride = kv_heads * head_bytes_;
+      out.head.block = body.bytes + tile.kv_head * head_bytes_;
+    } else {
+      out.page_stride = EncodedPageBytes(body.encoding, shape);
+      out.head = BlockFormat(body, args_.shape.head_dim, kv_);
+      out.head.block = body.bytes + tile.kv_head * (out.page_stride / kv_heads);
+    }
+    if (out.log_degrees != nullptr) out.log_degrees += tile.kv_head * kPageTokens;
+    out.log_stride = int64_t{kv_heads} * kPageTokens;
+    return out;
+  }
+
   // Rows of the tile in product form, one after another.
   void CopyQueries(const Tile& tile, float* q) const {
     const int64_t dim = args_.shape.head_dim;
@@ -165,6 +202,7 @@ class Attention {
 
   const KernelTable& table_;
   const AttentionArgs& args_;
+  const DType kv_;
   const bool bf16_;
   const int64_t group_;
   const int64_t max_rows_;

@@ -3,12 +3,10 @@
 // In a page, KV head after KV head (bf16; f32 alike without pairs):
 //   keys [head_dim / 2][64 positions][2], then values [ceil(head_dim / 16)][32 position pairs][16 dims][2]
 // so that both products are the matrix kernel: q with keys over dims ascending, weights with values over positions
-// ascending. Order: blocks of 64 absolute positions ascending with a running maximum, restarted every 1024, partials
-// merged ascending. A row's sums stop at its own position: what later places of a page hold never enters.
-
-// Per element type: product, and elements of keys or values of one KV head.
-static inline int64_t ValueDims(const int64_t head_dim) { return RoundUp(head_dim, 16); }
-static inline int64_t HeadElements(const int64_t head_dim) { return 64 * head_dim + 64 * ValueDims(head_dim); }
+// ascending. Compressed views: the first blocks come from a body, decoded to this layout; the logarithm of a slot's
+// degree is added to its scaled score, 0 where it stands for one position. Order: blocks of 64 absolute positions
+// ascending with a running maximum, restarted every 1024, partials merged ascending. A row's sums stop at its own
+// position: what later places of a page hold never enters.
 
 // q_out or k in `y`: norm over the head where weight is given, then rope on pairs (i, i + half).
 static inline void NormAndRotate(const float* x, const QkvRow& p, const float* weight, float* y) {
@@ -74,11 +72,12 @@ static inline Visible VisiblePlaces(const AttentionTile& t, const int64_t positi
 // Scores of one row -> weights in product form, running maximum and total, factor for what was summed before.
 template <typename P>
 static inline void SoftmaxBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t row,
-                                const Visible seen) {
+                                const Visible seen, const float* log_degrees) {
   float* scores = t.scores + row * 64;
   v16 s[4];
   for (int i = 0; i < 4; ++i) {
     s[i] = Mul(Load(scores + i * 16), Set1(t.scale));
+    if (log_degrees != nullptr) s[i] = Add(s[i], Load(log_degrees + i * 16));
     if (seen.first > 0 || seen.last < 63) {
       const int begin = static_cast<int>(seen.first) - i * 16;
       const int end = static_cast<int>(seen.last) + 1 - i * 16;
@@ -145,19 +144,39 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   }
 }
 
+// A KV head's part of a block, as rows. What lies in the body is decoded first.
+static inline const std::byte* BlockAt(const AttentionTile& t, const int64_t block) {
+  const AttentionBody& body = t.body;
+  if (block >= body.pages) return t.arena + t.pages[block - body.pages] * t.page_stride + t.offset;
+  EncodedHeadBlock head = body.head;
+  head.block += block * body.page_stride;
+  if (head.key_bits == 0) return head.block;
+  DecodeHead(head, t.head_dim, t.bf16, body.decoded);
+  return static_cast<const std::byte*>(body.decoded);
+}
+
+// Where a block's bytes lie, for the prefetch.
+static inline const char* BytesOfBlock(const AttentionTile& t, const int64_t block) {
+  const std::byte* at = block < t.body.pages ? t.body.head.block + block * t.body.page_stride
+                                             : t.arena + t.pages[block - t.body.pages] * t.page_stride + t.offset;
+  return reinterpret_cast<const char*>(at);
+}
+
 template <typename P>
 static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t block,
                                const int64_t next) {
   using W = typename P::W;
   constexpr int kLine = 64 * P::kPerStep;
-  const auto* keys = reinterpret_cast<const W*>(t.arena + t.pages[block] * t.page_stride + t.offset);
-  const W* values = keys + 64 * t.head_dim;
   // Tokens that see anything of this block: at or after its start, and not past it by more than the window.
   int64_t token = 0;
   int64_t end = t.tokens;
   while (token < end && VisiblePlaces(t, t.first_position + token, block).last < 0) ++token;
   while (end > token && VisiblePlaces(t, t.first_position + end - 1, block).first > 63) --end;
   if (token == end) return;
+  const auto* keys = reinterpret_cast<const W*>(BlockAt(t, block));
+  const W* values = keys + 64 * t.head_dim;
+  const float* log_degrees =
+      block < t.body.pages && t.body.log_degrees != nullptr ? t.body.log_degrees + block * t.body.log_stride : nullptr;
   const int64_t begin_row = token * t.group;
   const int64_t rows = (end - token) * t.group;
   const int64_t steps = t.head_dim / P::kPerStep;
@@ -177,9 +196,9 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   for (int64_t i = token; i < end; ++i) {
     const Visible seen = VisiblePlaces(t, t.first_position + i, block);
     whole = whole && seen.first == 0 && seen.last == 63;
-    for (int64_t h = 0; h < t.group; ++h) SoftmaxBlock<P>(t, p, i * t.group + h, seen);
+    for (int64_t h = 0; h < t.group; ++h) SoftmaxBlock<P>(t, p, i * t.group + h, seen, log_degrees);
   }
-  const char* ahead = reinterpret_cast<const char*>(t.arena + t.pages[next] * t.page_stride + t.offset);
+  const char* ahead = BytesOfBlock(t, next);
   if (whole) {
     AddValues<P>(t, p, begin_row, rows, values, {0, 63}, ahead);
     return;

@@ -18,6 +18,7 @@ namespace isa_avx2 {
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/conv_inl.h"
 #include "kernels/cpu/delta_inl.h"
+#include "kernels/cpu/decode_page_inl.h"
 #include "kernels/cpu/attention_inl.h"
 #include "kernels/cpu/table_inl.h"
 // clang-format on

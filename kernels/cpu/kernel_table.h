@@ -58,6 +58,28 @@ struct QkvRow {
   int64_t place = 0;  // Position in the page.
 };
 
+// One KV head of one encoded page: its block and how to read it (kernels/kv_encoding.h). Offsets in bytes.
+struct EncodedHeadBlock {
+  const std::byte* block = nullptr;
+  int key_bits = 0;
+  int value_bits = 0;
+  int64_t key_group = 0;    // Slots that share a range of key codes below 8 bits.
+  int64_t value_group = 0;  // Dims that share a range of value codes below 8 bits.
+  int64_t key_ranges = 0;
+  int64_t value_codes = 0;
+  int64_t value_ranges = 0;
+};
+
+// The first blocks of a compressed view, of one KV head; `pages` 0: all blocks are rows of pages.
+struct AttentionBody {
+  int64_t pages = 0;
+  int64_t page_stride = 0;
+  EncodedHeadBlock head = {};          // Of the first page; key_bits 0: in the layout of pages.
+  const float* log_degrees = nullptr;  // [pages][log_stride], 64 each; null: all 0.
+  int64_t log_stride = 0;
+  void* decoded = nullptr;  // Scratch: a head of a page.
+};
+
 // Query rows of one tile: token-major, `group` heads of one KV head a token.
 struct AttentionTile {
   bool bf16 = true;
@@ -69,12 +91,13 @@ struct AttentionTile {
   int64_t window = 0;
   float scale = 0.0F;
   const std::byte* arena = nullptr;
-  const int32_t* pages = nullptr;
+  const int32_t* pages = nullptr;  // Of the blocks behind the body's.
   int64_t page_stride = 0;
   int64_t offset = 0;           // Of this layer and KV head inside a page.
   float* scores = nullptr;      // [rows, 64] scratch.
   float* weights = nullptr;     // [rows, 64] scratch (bf16 or f32).
   float* correction = nullptr;  // [rows] scratch.
+  AttentionBody body = {};
 };
 
 // Softmax partial of some rows: largest score, sum of weights, weighted values.

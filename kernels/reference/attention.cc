@@ -1,7 +1,9 @@
 // out[t, h] = sum_j softmax_j(scale q[t, h] . k[j]) v[j] over visible positions j <= own (and within the window),
-// times sigmoid(gate) where there is a gate. Head h reads KV head h / (heads / kv_heads).
+// times sigmoid(gate) where there is a gate. In a compressed view j is a slot, and ln(degree) is added to its score.
+// Head h reads KV head h / (heads / kv_heads).
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "kernels/reference/ops.h"
@@ -9,34 +11,71 @@
 namespace invar::kernels::reference {
 namespace {
 
-const float* KeyAt(const KvSpan& span, const AttentionShape& shape, const int64_t position, const int64_t head) {
-  const float* page = reinterpret_cast<const float*>(span.kv.page(position / kPageTokens));
-  return page + (position % kPageTokens * shape.kv_heads + head) * shape.head_dim;
-}
+// One span's keys and values as floats: of the body decoded once, of pages where they lie.
+class Rows {
+ public:
+  Rows(const KvSpan& span, const AttentionShape& shape) : span_(span), shape_(shape) {
+    const KvBody& body = span.kv.body;
+    const int64_t floats = page_floats();
+    body_.resize(static_cast<size_t>(body.pages * floats));
+    const PageShape page{shape.kv_heads, shape.head_dim, DType::kF32};
+    for (int64_t p = 0; p < body.pages; ++p) {
+      float* keys = body_.data() + p * floats;
+      if (body.encoding == KvEncoding::kDense) {
+        std::memcpy(keys, body.bytes + p * floats * 4, static_cast<size_t>(floats) * 4);
+        continue;
+      }
+      const int64_t bytes = EncodedPageBytes(body.encoding, page);
+      DecodePage(body.encoding, page, {body.bytes + p * bytes, static_cast<size_t>(bytes)},
+                 {keys, keys + floats / 2, kPageTokens, shape.head_dim, int64_t{shape.kv_heads} * shape.head_dim});
+    }
+  }
 
-void AttendOne(const AttentionArgs& args, const KvSpan& span, const int64_t r, const int64_t h) {
+  const float* key(const int64_t slot, const int64_t head) const {
+    return PageOf(slot) + (slot % kPageTokens * shape_.kv_heads + head) * shape_.head_dim;
+  }
+  const float* value(const int64_t slot, const int64_t head) const { return key(slot, head) + page_floats() / 2; }
+  double log_degree(const int64_t slot, const int64_t head) const {
+    const KvBody& body = span_.kv.body;
+    if (body.log_degrees == nullptr || slot / kPageTokens >= body.pages) return 0.0;
+    return body.log_degrees[(slot / kPageTokens * shape_.kv_heads + head) * kPageTokens + slot % kPageTokens];
+  }
+
+ private:
+  int64_t page_floats() const { return int64_t{2} * kPageTokens * shape_.kv_heads * shape_.head_dim; }
+  const float* PageOf(const int64_t slot) const {
+    const int64_t page = slot / kPageTokens;
+    return page < span_.kv.body.pages ? body_.data() + page * page_floats()
+                                      : reinterpret_cast<const float*>(span_.kv.page(page));
+  }
+
+  const KvSpan& span_;
+  const AttentionShape& shape_;
+  std::vector<float> body_;
+};
+
+void AttendOne(const AttentionArgs& args, const KvSpan& span, const Rows& rows, const int64_t r, const int64_t h) {
   const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim;
   const int64_t t = span.row_begin + r;
   const int64_t own = span.first_position + r;
   const int64_t first = shape.window > 0 ? std::max<int64_t>(0, own - shape.window + 1) : 0;
   const int64_t kv_head = h / (shape.heads / shape.kv_heads);
-  const int64_t to_value = static_cast<int64_t>(kPageTokens) * shape.kv_heads * dim;
   const float* q = RowOf(args.q, t) + h * dim;
   std::vector<double> weights;
   double largest = -INFINITY;
   for (int64_t j = first; j <= own; ++j) {
-    const float* k = KeyAt(span, shape, j, kv_head);
+    const float* k = rows.key(j, kv_head);
     double score = 0.0;
     for (int64_t i = 0; i < dim; ++i) score += static_cast<double>(q[i]) * k[i];
-    weights.push_back(score * shape.scale);
+    weights.push_back(score * shape.scale + rows.log_degree(j, kv_head));
     largest = std::max(largest, weights.back());
   }
   double total = 0.0;
   for (double& weight : weights) total += weight = std::exp(weight - largest);
   std::vector<double> sum(dim, 0.0);
   for (int64_t j = first; j <= own; ++j) {
-    const float* v = KeyAt(span, shape, j, kv_head) + to_value;
+    const float* v = rows.value(j, kv_head);
     for (int64_t i = 0; i < dim; ++i) sum[i] += weights[j - first] * v[i];
   }
   for (int64_t i = 0; i < dim; ++i) {
@@ -50,8 +89,9 @@ void AttendOne(const AttentionArgs& args, const KvSpan& span, const int64_t r, c
 
 void Attention(const AttentionArgs& args) {
   for (const KvSpan& span : args.spans) {
+    const Rows rows(span, args.shape);
     for (int64_t r = 0; r < span.rows; ++r) {
-      for (int64_t h = 0; h < args.shape.heads; ++h) AttendOne(args, span, r, h);
+      for (int64_t h = 0; h < args.shape.heads; ++h) AttendOne(args, span, rows, r, h);
     }
   }
 }

@@ -20,30 +20,6 @@ constexpr int64_t kSlots = kEncodedPageSlots;
 constexpr float kF16Max = 65504.0F;
 constexpr std::array<std::string_view, kEncodings> kNames = {"dense", "int8", "k8v4", "kivi4", "kivi2"};
 
-// Bits of a code, and slots that share a range of keys.
-struct Format {
-  int key_bits;
-  int value_bits;
-  int64_t key_group;
-};
-
-Format FormatOf(const KvEncoding encoding) {
-  switch (encoding) {
-    case KvEncoding::kInt8:
-      return {8, 8, 0};
-    case KvEncoding::kK8V4:
-      return {8, 4, 0};
-    case KvEncoding::kKivi4:
-      return {4, 4, kSlots};
-    case KvEncoding::kKivi2:
-      return {2, 2, kSlots / 2};
-    case KvEncoding::kDense:
-      break;
-  }
-  Check(false, "the encoding has codes", static_cast<int>(encoding));
-  return {};
-}
-
 int64_t CeilDiv(const int64_t a, const int64_t b) { return (a + b - 1) / b; }
 int64_t RowBytes(const int64_t codes, const int bits) { return CeilDiv(codes * bits, 8); }
 int64_t ValueGroups(const int64_t dim) { return CeilDiv(dim, kEncodedValueGroup); }
@@ -127,7 +103,7 @@ void EncodeSigned(const int64_t count, const At& at, std::byte* scale_at, const 
   }
 }
 
-void EncodeKeys(const Format& format, const EncodedHeadLayout& layout, const ConstKvRows& rows, const int64_t h,
+void EncodeKeys(const EncodedCodes& format, const EncodedHeadLayout& layout, const ConstKvRows& rows, const int64_t h,
                 const int64_t dim, std::byte* block) {
   if (format.key_bits == 8) {
     for (int64_t s = 0; s < kSlots; ++s) {
@@ -153,7 +129,7 @@ void EncodeKeys(const Format& format, const EncodedHeadLayout& layout, const Con
   }
 }
 
-void EncodeValues(const Format& format, const EncodedHeadLayout& layout, const ConstKvRows& rows, const int64_t h,
+void EncodeValues(const EncodedCodes& format, const EncodedHeadLayout& layout, const ConstKvRows& rows, const int64_t h,
                   const int64_t dim, std::byte* block) {
   const int64_t row_bytes = RowBytes(dim, format.value_bits);
   for (int64_t s = 0; s < kSlots; ++s) {
@@ -183,7 +159,7 @@ float DecodeSigned(const std::byte* scale, const std::byte code) {
   return Get16(scale) * static_cast<float>(static_cast<int8_t>(code));
 }
 
-void DecodeKeys(const Format& format, const EncodedHeadLayout& layout, const std::byte* block, const int64_t h,
+void DecodeKeys(const EncodedCodes& format, const EncodedHeadLayout& layout, const std::byte* block, const int64_t h,
                 const int64_t dim, const KvRows& rows) {
   const int64_t row_bytes = RowBytes(kSlots, format.key_bits);
   for (int64_t i = 0; i < dim; ++i) {
@@ -199,7 +175,7 @@ void DecodeKeys(const Format& format, const EncodedHeadLayout& layout, const std
   }
 }
 
-void DecodeValues(const Format& format, const EncodedHeadLayout& layout, const std::byte* block, const int64_t h,
+void DecodeValues(const EncodedCodes& format, const EncodedHeadLayout& layout, const std::byte* block, const int64_t h,
                   const int64_t dim, const KvRows& rows) {
   const int64_t row_bytes = RowBytes(dim, format.value_bits);
   for (int64_t s = 0; s < kSlots; ++s) {
@@ -244,6 +220,22 @@ void CheckPage(const KvEncoding encoding, const PageShape& shape, const int64_t 
 
 }  // namespace
 
+EncodedCodes CodesOf(const KvEncoding encoding) {
+  switch (encoding) {
+    case KvEncoding::kInt8:
+      return {8, 8, 0};
+    case KvEncoding::kK8V4:
+      return {8, 4, 0};
+    case KvEncoding::kKivi4:
+      return {4, 4, kSlots};
+    case KvEncoding::kKivi2:
+      return {2, 2, kSlots / 2};
+    case KvEncoding::kDense:
+      break;
+  }
+  return {};
+}
+
 std::string_view KvEncodingName(const KvEncoding encoding) { return kNames.at(static_cast<size_t>(encoding)); }
 std::span<const std::string_view> KvEncodingNames() { return kNames; }
 
@@ -256,7 +248,7 @@ EncodedHeadLayout EncodedHead(const KvEncoding encoding, const int32_t head_dim,
     layout.bytes = CeilDiv(layout.value_ranges, 64) * 64;
     return layout;
   }
-  const Format format = FormatOf(encoding);
+  const EncodedCodes format = CodesOf(encoding);
   layout.key_ranges = dim * RowBytes(kSlots, format.key_bits);
   const int64_t key_range_bytes = format.key_bits == 8 ? 2 * kSlots : 4 * dim * (kSlots / format.key_group);
   layout.value_codes = layout.key_ranges + key_range_bytes;
@@ -286,8 +278,8 @@ void EncodePage(const KvEncoding encoding, const PageShape& shape, const ConstKv
       }
       continue;
     }
-    EncodeKeys(FormatOf(encoding), layout, rows, h, dim, block);
-    EncodeValues(FormatOf(encoding), layout, rows, h, dim, block);
+    EncodeKeys(CodesOf(encoding), layout, rows, h, dim, block);
+    EncodeValues(CodesOf(encoding), layout, rows, h, dim, block);
   }
 }
 
@@ -306,13 +298,13 @@ void DecodePage(const KvEncoding encoding, const PageShape& shape, const std::sp
       }
       continue;
     }
-    DecodeKeys(FormatOf(encoding), layout, block, h, dim, rows);
-    DecodeValues(FormatOf(encoding), layout, block, h, dim, rows);
+    DecodeKeys(CodesOf(encoding), layout, block, h, dim, rows);
+    DecodeValues(CodesOf(encoding), layout, block, h, dim, rows);
   }
 }
 
 double EncodingErrorBound(const KvEncoding encoding, const bool values, const double low, const double high) {
-  const Format format = FormatOf(encoding);
+  const EncodedCodes format = CodesOf(encoding);
   const int bits = values ? format.value_bits : format.key_bits;
   // An f16 step: 2^-10 of the number, at least 2^-24.
   const auto step = [](const double x) { return std::max(std::abs(x) * 0x1p-10, 0x1p-24); };
