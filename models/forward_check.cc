@@ -7,13 +7,30 @@
 namespace invar::models {
 namespace {
 
+void CheckView(const ModelSpec& spec, const ForwardSpan& span) {
+  Check(static_cast<int32_t>(span.view.size()) == spec.attention_layers, "a view has all attention layers",
+        span.view.size());
+  Check(spec.attention.shape.window == 0, "a view is of layers that see everything", spec.attention.shape.window);
+  Check(span.kv_from.value() == 0, "a view's rows are written", span.kv_from);
+  for (const ViewLayer& layer : span.view) {
+    const int64_t behind = layer.slots - int64_t{kernels::kPageTokens} * layer.body.pages;
+    const auto room = static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens;
+    Check(behind >= 0, "a view's slots hold those of its body", layer.slots, layer.body.pages);
+    Check(behind + static_cast<int64_t>(span.tokens.size()) <= room, "pages cover the span's slots", behind, room);
+  }
+}
+
 void CheckSpan(const ModelSpec& spec, const ForwardSpan& span) {
   const auto rows = static_cast<int64_t>(span.tokens.size());
   const int64_t end = span.first.value() + rows;
   Check(rows > 0 && span.first.value() >= 0 && end <= spec.max_sequence_tokens,
         "a span lies inside the model's positions", span.first, rows);
-  Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= end || spec.attention_layers == 0,
-        "pages cover the span", span.pages.size(), end);
+  if (span.view.empty()) {
+    Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= end || spec.attention_layers == 0,
+          "pages cover the span", span.pages.size(), end);
+  } else {
+    CheckView(spec, span);
+  }
   Check(span.logits_rows >= 0 && span.logits_rows <= rows, "logits are wanted of the span's own rows",
         span.logits_rows);
   Check(span.kv_from.value() <= end, "KV is there up to the span's end at most", span.kv_from, end);

@@ -34,12 +34,19 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
   spec.numerics_id = backend.numerics().id();
   spec.vocabulary_size = plan.vocabulary_size;
   spec.max_sequence_tokens = plan.attention.rope.max_positions;
+  int32_t narrowest = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
-    MixerPlace place{.layer = i, .page_offset_bytes = spec.page_bytes, .state = {}};
+    MixerPlace place{
+        .layer = i, .page_offset_bytes = spec.page_bytes, .attention_layer = spec.attention_layers, .state = {}};
     const MixerPlan& mixer = *plan.layers[i].mixer;
     const int64_t page_bytes = mixer.PageBytes(plan, backend);
     spec.page_bytes += page_bytes;
-    if (page_bytes > 0) ++spec.attention_layers;
+    if (page_bytes > 0) {
+      ++spec.attention_layers;
+      spec.attention.page_offsets_bytes.push_back(place.page_offset_bytes);
+      const int32_t window = plan.layers[i].window;
+      if (window > 0 && (narrowest == 0 || window < narrowest)) narrowest = window;
+    }
     if (const std::optional<RecurrentLayerState> shapes = mixer.State(); shapes.has_value()) {
       RecurrentLayerState& state = place.state = *shapes;
       state.layer = LayerIndex(static_cast<int32_t>(i));
@@ -51,6 +58,7 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
     }
     places.push_back(place);
   }
+  spec.attention.shape = AttentionShapeOf(plan.attention, narrowest);
   spec.recurrent_layers = static_cast<int32_t>(spec.recurrent_states.size());
   spec.work.kv_bytes_per_position = spec.page_bytes / kernels::kPageTokens;
   return spec;
@@ -164,6 +172,7 @@ class LayerStack final : public Model {
   }
 
   const ModelSpec& spec() const override { return spec_; }
+  const kernels::Backend* backend() const override { return &backend_; }
 
   ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
     const FlushDenormals flush;  // The caller computes too, with the same rounding as the pool's workers.

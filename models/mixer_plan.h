@@ -23,6 +23,7 @@ struct StackPlan;
 struct MixerPlace {
   size_t layer = 0;
   int64_t page_offset_bytes = 0;  // Inside a KV page.
+  int32_t attention_layer = 0;    // Which of the layers with KV it is, if it is one.
   RecurrentLayerState state;      // Inside a slot.
 };
 

@@ -40,6 +40,12 @@ struct StepWork {
   int64_t kv_bytes_per_position = 0;         // KV read per position of context, all layers.
 };
 
+// One attention layer's KV, for whoever reads or makes rows outside a forward. All layers have the same shape.
+struct AttentionLayers {
+  kernels::AttentionShape shape;            // Of all; `window` of the layer with the narrowest, 0: all see everything.
+  std::vector<int64_t> page_offsets_bytes;  // Of each attention layer inside a page.
+};
+
 // What the engine must know to provide memory and to describe the model.
 struct ModelSpec {
   std::string architecture;  // config.json's model_type, "qwen3_5_text"
@@ -52,6 +58,7 @@ struct ModelSpec {
   int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers.
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
   std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
+  AttentionLayers attention;                          // Without layers for the fingerprint model.
   StepWork work;
 };
 
@@ -65,6 +72,21 @@ struct SequenceMemory {
 struct StateCopy {
   Position after;
   SlotId to;
+};
+
+// One attention layer of a compressed view (kernels/kv_view.h): so many slots stand for the positions before the span.
+struct ViewLayer {
+  kernels::KvBody body;
+  int32_t slots = 0;  // At least those of the body; those behind it lie in the span's pages.
+};
+
+// Told of the rotated queries of a span, layer after layer, while it runs. Threads: the one that calls Forward.
+class QueryObserver {
+ public:
+  virtual ~QueryObserver() = default;
+  // `queries` [rows of the span, heads * head_dim] in Numerics::kv type, of the `layer`-th attention layer; valid
+  // during the call. The span's own keys and values are in its pages.
+  virtual void Queries(int32_t layer, const kernels::Activations& queries) = 0;
 };
 
 // `tokens` at positions [first, first + tokens.size()) of one sequence.
@@ -83,6 +105,11 @@ struct ForwardSpan {
   // Positions below have their KV in the pages, perhaps shared with other sequences: it is read and never written.
   // Lets a span run again only to rebuild the state. At most first + tokens.size(); 0 (or first): all rows are written.
   Position kv_from = {};
+  // Given, an entry an attention layer: attention reads these and the slots behind them instead of the full KV, and the
+  // span's rows become the next slots of each. `pages` then hold the slots behind the bodies: entry i those of
+  // [64 (body.pages + i), ...). Requires: no layer has a window; kv_from is 0.
+  std::span<const ViewLayer> view = {};
+  QueryObserver* observer = nullptr;
 };
 
 class Model {
@@ -94,6 +121,9 @@ class Model {
   // span after span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total
   // tokens <= the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
+
+  // Reads and makes rows of KV in pages; null for the fingerprint model.
+  virtual const kernels::Backend* backend() const { return nullptr; }
 };
 
 struct ModelOptions {

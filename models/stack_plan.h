@@ -32,6 +32,8 @@ struct AttentionPlan {
   RopePlan rope;
 };
 
+kernels::AttentionShape AttentionShapeOf(const AttentionPlan& plan, int32_t window);
+
 struct MlpPlan {
   int32_t intermediate = 0;
   bool bias = false;

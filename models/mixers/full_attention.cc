@@ -17,11 +17,8 @@ using kernels::F32View;
 class FullAttention final : public Mixer {
  public:
   FullAttention(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights)
-      : shape_{.heads = plan.attention.heads,
-               .kv_heads = plan.attention.kv_heads,
-               .head_dim = plan.attention.head_dim,
-               .window = plan.layers[place.layer].window,
-               .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan.attention.head_dim)))},
+      : shape_(AttentionShapeOf(plan.attention, plan.layers[place.layer].window)),
+        layer_(place.attention_layer),
         gated_(plan.attention.output_gate),
         norm_eps_(plan.norm_eps),
         page_offset_bytes_(place.page_offset_bytes),
@@ -69,7 +66,7 @@ class FullAttention final : public Mixer {
 
   void Run(Step& step, const Activations& x, const F32View residual) override {
     const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    for (kernels::KvSpan& span : step.kv_spans) span.kv.layer_offset_bytes = page_offset_bytes_;
+    PointAtKv(step);
     const ConstF32View q = views.qkv.Columns(0, q_columns_);
     Multiply(step.backend, x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
     step.backend.QkvPrepare({.shape = shape_,
@@ -84,6 +81,7 @@ class FullAttention final : public Mixer {
                              .sin = step.sin,
                              .spans = step.kv_spans,
                              .q_out = views.q});
+    Observe(step, views.q);
     const ConstF32View gate =
         gated_ ? ConstF32View(q.Columns(shape_.head_dim, q_columns_ - shape_.head_dim)) : ConstF32View();
     step.backend.Attention({.shape = shape_,
@@ -112,6 +110,28 @@ class FullAttention final : public Mixer {
     Activations out;  // [T, heads * head_dim]
   };
 
+  // Of this layer, in the full KV or in a view.
+  void PointAtKv(Step& step) const {
+    for (size_t i = 0; i < step.spans.size(); ++i) {
+      kernels::KvSpan& span = step.kv_spans[i];
+      span.kv.layer_offset_bytes = page_offset_bytes_;
+      if (step.spans[i].view.empty()) continue;
+      const ViewLayer& view = step.spans[i].view[static_cast<size_t>(layer_)];
+      span.kv.body = view.body;
+      span.first_position = view.slots;
+    }
+  }
+
+  void Observe(const Step& step, const Activations& queries) const {
+    for (size_t i = 0; i < step.spans.size(); ++i) {
+      if (step.spans[i].observer == nullptr) continue;
+      Activations rows = queries;
+      rows.data = queries.row_bytes(step.kv_spans[i].row_begin);
+      rows.rows = step.kv_spans[i].rows;
+      step.spans[i].observer->Queries(layer_, rows);
+    }
+  }
+
   Views Take(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const {
     scratch.Reset();
     return {.qkv = scratch.F32(rows, q_columns_ + 2 * kv_columns_),
@@ -122,6 +142,7 @@ class FullAttention final : public Mixer {
 
   // Set at construction.
   const kernels::AttentionShape shape_;
+  const int32_t layer_;  // Among those with KV.
   const bool gated_;
   const float norm_eps_;
   const int64_t page_offset_bytes_;
@@ -167,6 +188,14 @@ class FullAttentionPlan final : public MixerPlan {
 };
 
 }  // namespace
+
+kernels::AttentionShape AttentionShapeOf(const AttentionPlan& plan, const int32_t window) {
+  return {.heads = plan.heads,
+          .kv_heads = plan.kv_heads,
+          .head_dim = plan.head_dim,
+          .window = window,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan.head_dim)))};
+}
 
 // All its fields are those ReadAttention took: the stack's rope needs them too.
 std::shared_ptr<const MixerPlan> ReadFullAttention(ConfigReader&) { return std::make_shared<FullAttentionPlan>(); }
