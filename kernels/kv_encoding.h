@@ -21,6 +21,7 @@
 // lies beyond +-65504 as that.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -66,10 +67,13 @@ struct KvRowsView {
 using KvRows = KvRowsView<float>;
 using ConstKvRows = KvRowsView<const float>;
 
-// "dense", "int8", "k8v4", "kivi4", "kivi2".
-std::string_view KvEncodingName(KvEncoding encoding);
-// All names, by value of the enumerator.
-std::span<const std::string_view> KvEncodingNames();
+// By value of the enumerator.
+inline constexpr std::array<std::string_view, kEncodings> kKvEncodingNames = {"dense", "int8", "k8v4", "kivi4",
+                                                                              "kivi2"};
+constexpr std::span<const std::string_view> KvEncodingNames() { return kKvEncodingNames; }
+constexpr std::string_view KvEncodingName(const KvEncoding encoding) {
+  return kKvEncodingNames[static_cast<size_t>(encoding)];
+}
 
 // Where the parts of a head block begin, in bytes from its start. Key scales and value scales of kInt8 stand where
 // ranges stand in the others; kDense has no ranges.

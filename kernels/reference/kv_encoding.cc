@@ -6,7 +6,6 @@
 #include "kernels/kv_encoding.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -18,7 +17,6 @@ namespace {
 
 constexpr int64_t kSlots = kEncodedPageSlots;
 constexpr float kF16Max = 65504.0F;
-constexpr std::array<std::string_view, kEncodings> kNames = {"dense", "int8", "k8v4", "kivi4", "kivi2"};
 
 int64_t CeilDiv(const int64_t a, const int64_t b) { return (a + b - 1) / b; }
 int64_t RowBytes(const int64_t codes, const int bits) { return CeilDiv(codes * bits, 8); }
@@ -235,9 +233,6 @@ EncodedCodes CodesOf(const KvEncoding encoding) {
   }
   return {};
 }
-
-std::string_view KvEncodingName(const KvEncoding encoding) { return kNames.at(static_cast<size_t>(encoding)); }
-std::span<const std::string_view> KvEncodingNames() { return kNames; }
 
 EncodedHeadLayout EncodedHead(const KvEncoding encoding, const int32_t head_dim, const DType dense) {
   const int64_t dim = head_dim;
