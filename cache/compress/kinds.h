@@ -1,0 +1,49 @@
+// Every kind of compressor that registry.cc names, and the settings several of them have.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "cache/compress/settings.h"
+#include "cache/compressor.h"
+
+namespace invar::cache {
+
+struct CompressorKind {
+  std::span<const SettingRow> settings;
+  std::unique_ptr<Compressor> (*make)(const Settings& settings);
+};
+
+template <typename Kind>
+std::unique_ptr<Compressor> MakeKind(const Settings& settings) {
+  return std::make_unique<Kind>(settings);
+}
+
+CompressorKind Noop();
+CompressorKind RandomDrop();
+CompressorKind Streaming();
+CompressorKind SnapKv();
+CompressorKind H2o();
+CompressorKind Tova();
+CompressorKind ExpectedAttention();
+CompressorKind KvZip();
+CompressorKind Int8();
+CompressorKind K8V4();
+CompressorKind Kivi4();
+CompressorKind Kivi2();
+CompressorKind Centroid();
+
+inline constexpr double kUntouchedMax = 65536;
+
+constexpr SettingRow SinksRow(const double standard = 4) {
+  return {"sinks", SettingType::kInteger, standard, 0, kUntouchedMax, {}, "first tokens kept as they are"};
+}
+constexpr SettingRow RecentRow(const double standard = 64, const double min = 0) {
+  return {"recent", SettingType::kInteger, standard, min, kUntouchedMax, {}, "last tokens kept as they are"};
+}
+constexpr SettingRow EncodingRow() {
+  return {
+      "encoding", SettingType::kChoice, 0, 0, 0, kernels::kKvEncodingNames, "how pages of what is kept are written"};
+}
+
+}  // namespace invar::cache
