@@ -3,6 +3,8 @@
 // in registers. Only plain products and sums, so all widths give the same bits.
 
 using Lanes = float __attribute__((vector_size(kBytes)));
+// The same anywhere in memory. (Through memcpy the sums would live there.)
+using LanesInMemory = float __attribute__((vector_size(kBytes), aligned(4), may_alias));
 constexpr int kParts = 64 / kBytes;
 constexpr int kLanes = kBytes / 4;
 
@@ -12,13 +14,17 @@ static inline void DotRows(const float* rows, const int64_t stride, const float*
   Lanes sums[kCount][kParts] = {};
   for (int64_t i = 0; i < dim; ++i) {
     Lanes column[kParts];
-    __builtin_memcpy(column, columns + i * 16, 64);
+    for (int p = 0; p < kParts; ++p) {
+      column[p] = *reinterpret_cast<const LanesInMemory*>(columns + i * 16 + p * kLanes);
+    }
     for (int r = 0; r < kCount; ++r) {
       const float x = rows[r * stride + i];
       for (int p = 0; p < kParts; ++p) sums[r][p] += x * column[p];
     }
   }
-  __builtin_memcpy(out, sums, sizeof(sums));
+  for (int r = 0; r < kCount; ++r) {
+    for (int p = 0; p < kParts; ++p) *reinterpret_cast<LanesInMemory*>(out + r * 16 + p * kLanes) = sums[r][p];
+  }
 }
 
 static inline void DotAll(const float* rows, const int64_t stride, const int64_t count, const float* columns,
