@@ -16,6 +16,7 @@ struct CacheTuning {
   std::string eviction;         // "duel", or one of EvictionOrderNames() (evict/orders.h).
   double probation_share = 0;   // Of the budget: most that planned checkpoints hold before their first hit.
   TierDeadlines deadlines;
+  int64_t tier_copy_bytes_max = 0;  // Copies on their way from tiers, and as much again to them.
 };
 
 inline CacheTuning TuningOf(const config::Config::Cache& config) {
@@ -25,7 +26,8 @@ inline CacheTuning TuningOf(const config::Config::Cache& config) {
           .eviction = config.eviction,
           .probation_share = config.probation_share,
           .deadlines = {.read = nanoseconds(config.tiers.read_timeout).count(),
-                        .write = nanoseconds(config.tiers.write_timeout).count()}};
+                        .write = nanoseconds(config.tiers.write_timeout).count()},
+          .tier_copy_bytes_max = config.tiers.queue_bytes_max};
 }
 
 }  // namespace invar::cache

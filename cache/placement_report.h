@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "cache/prefix_match.h"
+#include "cache/tier_counts.h"
+#include "cache/tiers/tier.h"
 
 namespace invar::cache {
 
-// One slow tier; see TierStats (tiers/tier.h).
+// One slow tier.
 struct TierReport {
   std::string_view name;
-  int64_t records = 0, bytes = 0;  // -1: shared with others, not known.
-  int64_t hits = 0, misses = 0;
-  int64_t stored = 0, store_failures = 0;
-  int64_t bytes_read = 0, bytes_written = 0;
+  TierStats stats;
 };
 
 struct PlacementReport {
@@ -49,8 +48,8 @@ struct PlacementReport {
   std::string_view eviction_order;  // Followed at the moment; one of:
   std::span<const std::string_view> eviction_orders;
   std::vector<TierReport> tiers;  // The fastest first.
-  int64_t tier_loads = 0, tier_loads_failed = 0, tier_loads_too_dear = 0;
-  int64_t tier_loaded_tokens = 0;  // That did not have to be run.
+  PrefixWriteCounts tier_writes;
+  PrefixLoadCounts tier_loads;
 };
 
 }  // namespace invar::cache

@@ -134,10 +134,13 @@ std::vector<Field> MakeFields() {
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.write_timeout; }, milliseconds(1), minutes(10)},
        "A record that a tier has not stored by then is given up."},
       {"cache.tiers.queue_max", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_max; }, 1, 65536},
-       "Most calls that one tier holds at once; further ones are misses, and records dropped."},
+       "Most reads, and as many writes, that one tier holds at once; further writes are dropped, further reads wait "
+       "for "
+       "others of their load, or are misses."},
       {"cache.tiers.queue_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_bytes_max; }, kMiB, kTiB},
-       "Most bytes of records on their way to and from one tier."},
+       "Most bytes of records on their way from tiers, and as many on their way to them: of all tiers together, and of "
+       "each. A longer prefix is read in parts that end where a request can resume."},
       {"cache.tiers.threads", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.threads; }, 1, 64},
        "I/O threads of each tier."},
       {"cache.tiers.ram.budget",

@@ -354,26 +354,50 @@ const Scalar kScalars[] = {
      kCounter,
      {},
      nullptr,
-     "Reads of a prefix from a slower tier that were begun for a request.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads); }},
+     "Reads of a prefix, or of a part of a long one, from a slower tier that were begun for a request.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.begun); }},
     {"invar_tier_loads_failed_total",
      kCounter,
      {},
      nullptr,
      "Of these, those that brought nothing: late, gone or damaged; the tokens were run.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads_failed); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.failed); }},
     {"invar_tier_loads_too_dear_total",
      kCounter,
      {},
      nullptr,
      "Reads not begun because running the tokens was expected to be faster.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads_too_dear); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.too_dear); }},
+    {"invar_tier_loads_refused_total",
+     kCounter,
+     {},
+     nullptr,
+     "Reads not begun because not even the shortest useful part fits cache.tiers.queue_bytes_max beside others.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.refused); }},
+    {"invar_tier_pages_written_total",
+     kCounter,
+     {},
+     nullptr,
+     "Pages of KV given to slower tiers, each tier counted.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_writes.pages); }},
+    {"invar_tier_checkpoints_written_total",
+     kCounter,
+     {},
+     nullptr,
+     "Checkpoints given to slower tiers, each tier counted.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_writes.states); }},
+    {"invar_tier_writes_refused_total",
+     kCounter,
+     {},
+     nullptr,
+     "Pages and checkpoints that tiers should have kept and could not be given: no room for the copy or in the queue.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_writes.refused); }},
     {"invar_tier_loaded_tokens_total",
      kCounter,
      {},
      nullptr,
      "Tokens that tiers spared from being run.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loaded_tokens); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.tokens); }},
     {"invar_kernel_scratch_bytes",
      kGauge,
      {},
@@ -448,20 +472,36 @@ struct TierRow {
   const char* name;
   MetricType type;
   const char* help;
-  int64_t cache::TierReport::*value;
+  int64_t cache::TierStats::*value;
 };
 constexpr TierRow kTierRows[] = {
     {"invar_tier_records", kGauge, "Records of a tier: pages and checkpoints; -1: shared with others, not known.",
-     &cache::TierReport::records},
-    {"invar_tier_bytes", kGauge, "Bytes of a tier; -1: shared with others, not known.", &cache::TierReport::bytes},
-    {"invar_tier_hits_total", kCounter, "Records read from a tier.", &cache::TierReport::hits},
-    {"invar_tier_misses_total", kCounter, "Records a tier could not give: absent, late, damaged, unreachable.",
-     &cache::TierReport::misses},
-    {"invar_tier_stored_total", kCounter, "Records a tier has taken.", &cache::TierReport::stored},
-    {"invar_tier_store_failures_total", kCounter, "Records a tier could not take: full, late, unreachable.",
-     &cache::TierReport::store_failures},
-    {"invar_tier_read_bytes_total", kCounter, "Payload read from a tier.", &cache::TierReport::bytes_read},
-    {"invar_tier_written_bytes_total", kCounter, "Payload written to a tier.", &cache::TierReport::bytes_written},
+     &cache::TierStats::records},
+    {"invar_tier_bytes", kGauge, "Bytes of a tier; -1: shared with others, not known.", &cache::TierStats::bytes},
+    {"invar_tier_budget_bytes", kGauge, "Most bytes of a tier; -1: shared with others, not known.",
+     &cache::TierStats::budget_bytes},
+    {"invar_tier_evictions_total", kCounter, "Records a tier gave up because it was full.",
+     &cache::TierStats::evictions},
+    {"invar_tier_damaged_total", kCounter, "Records whose size, checksum or MAC was wrong; each was dropped.",
+     &cache::TierStats::damaged},
+    {"invar_tier_in_flight", kGauge, "Calls a tier is working on or has queued.", &cache::TierStats::in_flight},
+    {"invar_tier_in_flight_bytes", kGauge, "Bytes of records on their way to and from a tier.",
+     &cache::TierStats::in_flight_bytes},
+    {"invar_tier_hits_total", kCounter, "Records read from a tier.", &cache::TierStats::hits},
+    {"invar_tier_stored_total", kCounter, "Records a tier has taken.", &cache::TierStats::stored},
+    {"invar_tier_read_bytes_total", kCounter, "Payload read from a tier.", &cache::TierStats::bytes_read},
+    {"invar_tier_written_bytes_total", kCounter, "Payload written to a tier.", &cache::TierStats::bytes_written},
+};
+
+// Of each slow tier, also by reason (cache::TierMissName).
+struct TierMissRow {
+  const char* name;
+  const char* help;
+  std::array<int64_t, cache::kTierMissKinds> cache::TierStats::*value;
+};
+constexpr TierMissRow kTierMissRows[] = {
+    {"invar_tier_misses_total", "Reads and look-ups that a tier failed, by reason.", &cache::TierStats::get_misses},
+    {"invar_tier_store_failures_total", "Records a tier could not take, by reason.", &cache::TierStats::put_misses},
 };
 
 class Page {
@@ -573,6 +613,27 @@ void Metrics::CountCall(const Rpc rpc, const StatusCode code) {
 
 void Metrics::CountRefusal(const Refusal refusal) { ++refusals_[static_cast<size_t>(refusal)]; }
 
+void AddTiers(const MetricsSnapshot& snapshot, Page& page) {
+  const std::vector<cache::TierReport>& tiers = snapshot.engine.cache.tiers;
+  for (const TierRow& row : kTierRows) {
+    for (const cache::TierReport& tier : tiers) {
+      page.Add(row.name, row.type, row.help, {{"model", snapshot.model}, {"tier", std::string(tier.name)}},
+               static_cast<double>(tier.stats.*row.value));
+    }
+  }
+  for (const TierMissRow& row : kTierMissRows) {
+    for (const cache::TierReport& tier : tiers) {
+      for (int i = 0; i < cache::kTierMissKinds; ++i) {
+        page.Add(row.name, kCounter, row.help,
+                 {{"model", snapshot.model},
+                  {"tier", std::string(tier.name)},
+                  {"reason", std::string(cache::TierMissName(static_cast<cache::TierMiss>(i)))}},
+                 static_cast<double>((tier.stats.*row.value)[static_cast<size_t>(i)]));
+      }
+    }
+  }
+}
+
 std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
   Page page;
   AddInfo(snapshot, page);
@@ -586,12 +647,7 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
                static_cast<double>(count));
     }
   }
-  for (const TierRow& row : kTierRows) {
-    for (const cache::TierReport& tier : snapshot.engine.cache.tiers) {
-      page.Add(row.name, row.type, row.help, {{"model", snapshot.model}, {"tier", std::string(tier.name)}},
-               static_cast<double>(tier.*row.value));
-    }
-  }
+  AddTiers(snapshot, page);
   for (int i = 0; i < kRefusalCount; ++i) {
     page.Add("invar_connections_refused_total", kCounter, "Connections closed by a limit.",
              {{"reason", kRefusalNames[i]}}, static_cast<double>(refusals_[i]));
@@ -637,6 +693,9 @@ std::string PrintMetricsDocs() {
   }
   for (const TierRow& row : kTierRows) {
     out += fmt::format("| `{}` | {} | tier | | {} |\n", row.name, row.type == kCounter ? "counter" : "gauge", row.help);
+  }
+  for (const TierMissRow& row : kTierMissRows) {
+    out += fmt::format("| `{}` | counter | tier, reason | | {} |\n", row.name, row.help);
   }
   for (const Described& row : kOthers) out += fmt::format("| `{}` | {} | | | {} |\n", row.name, row.type, row.help);
   return out;

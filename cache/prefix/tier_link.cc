@@ -2,34 +2,50 @@
 #include "cache/prefix/tier_link.h"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 #include <utility>
 
 namespace invar::cache {
 
 TierLink::TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
-    : store_({.shape = options.shape, .identity = options.identity, .deadlines = options.tuning.deadlines},
+    : store_({.shape = options.shape,
+              .identity = options.identity,
+              .copy_bytes_max = options.tuning.tier_copy_bytes_max,
+              .deadlines = options.tuning.deadlines},
              std::move(tiers), options.wake) {}
 
 std::optional<int64_t> TierLink::Prefetch(const PrefixCache& memory, const PrefixQuery& query,
                                           const double tokens_per_second, const TimeNs now) {
   if (empty() || !query.read) return std::nullopt;
-  return store_.BeginLoad(query.scope, query.tokens, query.resume_limit, memory.Lookup(query), tokens_per_second, now);
+  return store_.loader().Begin(query.scope, query.tokens, query.resume_limit, memory.Lookup(query), tokens_per_second,
+                               now);
 }
 
 std::vector<Arrival> TierLink::TakeArrivals(PrefixCache& memory, const TimeNs now) {
   if (empty()) return {};
+  store_.Work(now);
   std::vector<Arrival> arrivals;
-  for (const LoadedPrefix& loaded : store_.TakeLoaded(now)) {
-    const bool kept = !loaded.tier.empty() && memory.Adopt({.scope = loaded.scope,
-                                                            .tokens = loaded.tokens,
-                                                            .first_page = loaded.first_page,
-                                                            .pages = loaded.pages,
-                                                            .state = loaded.state},
-                                                           now);
-    arrivals.push_back({loaded.ticket, kept ? loaded.tier : std::string_view()});
+  for (const LoadedPrefix& loaded : store_.loader().Take()) {
+    std::string_view& tier = brought_[loaded.ticket];
+    if (Adopt(memory, loaded, now)) tier = loaded.tier;
+    if (loaded.has_more) {
+      const PrefixQuery query{.scope = loaded.scope, .tokens = loaded.tokens, .resume_limit = loaded.limit};
+      if (store_.loader().Continue(loaded.ticket, memory.Lookup(query), now)) continue;
+    }
+    arrivals.push_back({loaded.ticket, tier});
+    brought_.erase(loaded.ticket);
   }
   return arrivals;
+}
+
+bool TierLink::Adopt(PrefixCache& memory, const LoadedPrefix& loaded, const TimeNs now) {
+  if (loaded.tier.empty()) return false;
+  return memory.Adopt({.scope = loaded.scope,
+                       .tokens = std::span(loaded.tokens).first(static_cast<size_t>(loaded.end)),
+                       .first_page = loaded.first_page,
+                       .pages = loaded.pages,
+                       .state = loaded.state},
+                      now);
 }
 
 // What leads to `node`, and its state, to the tiers.
@@ -46,7 +62,7 @@ bool TierLink::Write(const Node& node, const TimeNs now) {
   StoredImage image{.tokens = tokens, .pages = {}, .state = {}, .used_at = node.use.used_at};
   for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
   if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
-  return store_.Write(RadixTree::ScopeOf(node), image, now);
+  return store_.writer().Write(RadixTree::ScopeOf(node), image, now);
 }
 
 // What is worth most first: where time is short, the rest is lost.
@@ -66,8 +82,13 @@ PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, c
     ++report.given;
     if (hurry.stop_requested() || clock.Now() >= deadline) break;
   }
-  while (store_.writing_bytes() > 0 || store_.dropping() > 0) {
-    report.was_cut_short = !store_.AwaitEnd(store_.ended(), clock, deadline, hurry);
+  for (;;) {
+    const int64_t ended = store_.ended();
+    store_.Work(clock.Now());
+    if (!store_.is_settling()) break;
+    // What a tier could not forget is told again later.
+    if (store_.AwaitEnd(ended, clock, std::min(deadline, store_.next_work()), hurry)) continue;
+    report.was_cut_short = hurry.stop_requested() || clock.Now() >= deadline;
     if (report.was_cut_short) break;
   }
   report.was_cut_short = report.was_cut_short || report.given < report.prefixes;
@@ -75,22 +96,9 @@ PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, c
 }
 
 void TierLink::AddTo(PlacementReport& report) const {
-  for (const auto& [name, stats] : store_.Stats()) {
-    report.tiers.push_back(
-        {.name = name,
-         .records = stats.records,
-         .bytes = stats.bytes,
-         .hits = stats.hits,
-         .misses = std::accumulate(stats.get_misses.begin(), stats.get_misses.end(), int64_t{0}),
-         .stored = stats.stored,
-         .store_failures = std::accumulate(stats.put_misses.begin(), stats.put_misses.end(), int64_t{0}),
-         .bytes_read = stats.bytes_read,
-         .bytes_written = stats.bytes_written});
-  }
-  report.tier_loads = store_.counts().loads;
-  report.tier_loads_failed = store_.counts().loads_failed;
-  report.tier_loads_too_dear = store_.counts().loads_too_dear;
-  report.tier_loaded_tokens = store_.counts().loaded_tokens;
+  for (const auto& [name, stats] : store_.Stats()) report.tiers.push_back({name, stats});
+  report.tier_writes = store_.writes();
+  report.tier_loads = store_.loads();
 }
 
 }  // namespace invar::cache

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,7 +34,7 @@ class TierLink final : public EvictionListener {
   std::optional<int64_t> Prefetch(const PrefixCache& memory, const PrefixQuery& query, double tokens_per_second,
                                   TimeNs now);
   std::vector<Arrival> TakeArrivals(PrefixCache& memory, TimeNs now);
-  TimeNs next_arrival() const { return store_.next_poll(); }
+  TimeNs next_arrival() const { return store_.next_work(); }
   PersistReport Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   void Drop(const FlushOptions& of, TimeNs now) { store_.Drop(of, now); }
 
@@ -42,8 +44,10 @@ class TierLink final : public EvictionListener {
 
  private:
   bool Write(const Node& node, TimeNs now);
+  static bool Adopt(PrefixCache& memory, const LoadedPrefix& loaded, TimeNs now);
 
   PrefixStore store_;
+  std::map<int64_t, std::string_view> brought_;  // By ticket: the tier of what came of loads that go on.
 };
 
 }  // namespace invar::cache

@@ -1,14 +1,11 @@
-// The disk store: one file a record (disk_format.h) in one folder, least recently used out first.
-//
-//   FOLDER/lock                      held by the one process that uses the folder
-//   FOLDER/store                     whose records these are: another model's folder is refused, not overwritten
-//   FOLDER/KEY-SEQUENCE.record       a record; complete since the moment it has this name
-//   FOLDER/KEY-SEQUENCE.partial      a record on its way; removed at open
-//
+// The disk store: one file a record (disk_format.h) in one folder (disk_folder.h), least recently used out first.
 // A record is written under its partial name, synced and renamed: a process killed at any moment leaves a partial file
 // at worst. What a power cut may do beyond that (a name without its content) fails the checksums. Every version of a
 // record has a name of its own, so that no lock is held over I/O: readers of a replaced or evicted file keep it open.
 // The order of use outlives a restart in the files' modification times.
+// A drop writes one line to the list of drops before it says that it is done, however many records it voids: who is
+// killed before all their files are gone finds the line at open, and removes them then. Sequences say what was first;
+// names say space and sequence, so that no file need be read for that.
 // Reads and writes go around the page cache where the file system allows it (O_DIRECT): what is hot is in memory
 // already, and the measured bandwidth is that of the disk.
 #include <fcntl.h>
@@ -17,15 +14,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cache/tiers/disk_folder.h"
 #include "cache/tiers/disk_format.h"
+#include "cache/tiers/drop_log.h"
 #include "cache/tiers/file_layer.h"
 #include "cache/tiers/lru_index.h"
 #include "cache/tiers/stores.h"
@@ -33,37 +29,8 @@
 namespace invar::cache {
 namespace {
 
-constexpr std::string_view kRecordSuffix = ".record";
-constexpr std::string_view kPartialSuffix = ".partial";
-constexpr std::string_view kStoreMagic = "invar tier folder 1\n";
-constexpr int64_t kStoreFileBytesMax = kBlockBytes;
 // Older than what this process uses, and all alike: in the order in which they come.
 constexpr TimeNs kBeforeStart = 0;
-
-// ENOSPC and EDQUOT are no room, ENOENT is not there, all else is the disk's or the system's fault.
-Status FromError(const int64_t result, const std::string& path, const char* doing) {
-  const int error = static_cast<int>(-result);
-  std::string text = fmt::format("disk: {}: {}: {}", path, doing, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) return ResourceExhausted(std::move(text));
-  return error == ENOENT ? NotFound(std::move(text)) : Unavailable(std::move(text));
-}
-
-// A descriptor that is closed on every way out.
-class OpenFile {
- public:
-  OpenFile(FileLayer& files, const int fd) : files_(&files), fd_(fd) {}
-  OpenFile(OpenFile&& other) noexcept : files_(other.files_), fd_(std::exchange(other.fd_, -1)) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) files_->Close(fd_);
-  }
-  int fd() const { return fd_; }
-  int Close() { return files_->Close(std::exchange(fd_, -1)); }
-
- private:
-  FileLayer* files_;
-  int fd_;
-};
 
 // All of `to`, in whole blocks. What the system cuts short goes on at the last whole block, as O_DIRECT wants it.
 Status ReadBlocks(FileLayer& files, const int fd, const std::string& path, std::span<std::byte> to, int64_t offset) {
@@ -94,116 +61,13 @@ Status WriteBlocks(FileLayer& files, const int fd, const std::string& path, std:
   return OkStatus();
 }
 
-std::string KeyText(const TierKey& key) {
-  Digest digest;
-  std::memcpy(digest.data(), key.data(), key.size());
-  return ToHex(digest);
-}
-
-// KEY-SEQUENCE, both in hexadecimal.
-std::string StemOf(const TierKey& key, const uint64_t sequence) {
-  return fmt::format("{}-{:016x}", KeyText(key), sequence);
-}
-bool ParseStem(const std::string_view stem, TierKey& key, uint64_t& sequence) {
-  if (stem.size() != 2 * key.size() + 1 + 16 || stem[2 * key.size()] != '-') return false;
-  for (size_t i = 0; i < key.size(); ++i) {
-    uint8_t byte = 0;
-    const char* const begin = stem.data() + 2 * i;
-    if (std::from_chars(begin, begin + 2, byte, 16).ptr != begin + 2) return false;
-    key[i] = std::byte{byte};
-  }
-  return std::from_chars(stem.data() + 2 * key.size() + 1, stem.data() + stem.size(), sequence, 16).ptr ==
-             stem.data() + stem.size() &&
-         StemOf(key, sequence) == stem;
-}
-
-struct FoundRecord {
-  std::string name;
-  TierKey key{};
-  uint64_t sequence = 0;
-  int64_t bytes = 0;
-  int64_t modified_ns = 0;
-};
-
-struct FolderContent {
-  std::vector<FoundRecord> records;  // Oldest use first.
-  std::vector<std::string> partials;
-  std::vector<std::string> foreign;
-  bool has_store = false;
-};
-
-StatusOr<FolderContent> ListFolder(FileLayer& files, const std::string& path) {
-  std::vector<FileLayer::FolderEntry> entries;
-  if (const int listed = files.List(path, entries); listed < 0) return FromError(listed, path, "list");
-  FolderContent content;
-  for (const FileLayer::FolderEntry& entry : entries) {
-    const std::string_view name = entry.name;
-    FoundRecord record{.name = entry.name, .bytes = entry.bytes, .modified_ns = entry.modified_ns};
-    if (name == "lock") continue;
-    if (name == "store") {
-      content.has_store = true;
-    } else if (name.ends_with(kPartialSuffix)) {
-      content.partials.push_back(entry.name);
-    } else if (name.ends_with(kRecordSuffix) &&
-               ParseStem(name.substr(0, name.size() - kRecordSuffix.size()), record.key, record.sequence)) {
-      content.records.push_back(std::move(record));
-    } else {
-      content.foreign.push_back(entry.name);
-    }
-  }
-  std::sort(content.records.begin(), content.records.end(), [](const FoundRecord& a, const FoundRecord& b) {
-    return std::tie(a.modified_ns, a.sequence) < std::tie(b.modified_ns, b.sequence);
-  });
-  return content;
-}
-
-// The store file: magic line, the id, the SHA-256 of both.
-std::string StoreText(const std::string& store_id) {
-  const std::string text = std::string(kStoreMagic) + store_id + "\n";
-  return text + ToHex(Sha256(text)) + "\n";
-}
-
-StatusOr<std::string> ReadStoreId(FileLayer& files, const std::string& folder) {
-  const std::string path = folder + "/store";
-  const int opened = files.Open(path, O_RDONLY);
-  if (opened < 0) return FromError(opened, path, "open");
-  const OpenFile file(files, opened);
-  std::string text(kStoreFileBytesMax, '\0');
-  const int64_t got = files.ReadAt(file.fd(), std::as_writable_bytes(std::span(text)), 0);
-  if (got < 0) return FromError(got, path, "read");
-  text.resize(static_cast<size_t>(got));
-  const size_t id_end = text.starts_with(kStoreMagic) ? text.find('\n', kStoreMagic.size()) : std::string::npos;
-  if (id_end != std::string::npos) {
-    std::string id = text.substr(kStoreMagic.size(), id_end - kStoreMagic.size());
-    if (StoreText(id) == text) return id;
-  }
-  return FailedPrecondition(
-      fmt::format("{} is damaged, or of another version of Invar; remove the folder {}", path, folder));
-}
-
-Status WriteStoreId(FileLayer& files, const std::string& folder, const std::string& store_id) {
-  const std::string path = folder + "/store";
-  const std::string partial = path + std::string(kPartialSuffix);
-  const int opened = files.Open(partial, O_WRONLY | O_CREAT | O_TRUNC);
-  if (opened < 0) return FromError(opened, partial, "create");
-  OpenFile file(files, opened);
-  const std::string text = StoreText(store_id);
-  const int64_t put = files.WriteAt(file.fd(), std::as_bytes(std::span(text)), 0);
-  if (put < 0) return FromError(put, partial, "write");
-  if (put != static_cast<int64_t>(text.size())) return Unavailable(fmt::format("disk: {}: cut short", partial));
-  if (const int synced = files.Sync(file.fd()); synced < 0) return FromError(synced, partial, "sync");
-  if (const int closed = file.Close(); closed < 0) return FromError(closed, partial, "close");
-  if (const int renamed = files.Rename(partial, path); renamed < 0) return FromError(renamed, path, "rename");
-  return OkStatus();
-}
-
 // A record's head, checked as far as it can be alone.
 struct CheckedHead {
   RecordHead start;
   BlockBuffer head;
 };
 
-StatusOr<CheckedHead> ReadHead(FileLayer& files, const int fd, const std::string& path, const TierKey& key,
+StatusOr<CheckedHead> ReadHead(FileLayer& files, const int fd, const std::string& path, const RecordName& name,
                                const Digest& store) {
   const int64_t file_bytes = files.BytesOf(fd);
   if (file_bytes < 0) return FromError(file_bytes, path, "stat");
@@ -220,7 +84,9 @@ StatusOr<CheckedHead> ReadHead(FileLayer& files, const int fd, const std::string
   if (Status sound = CheckHead(head.bytes()); !sound.ok()) {
     return DataLoss(fmt::format("disk: {}: {}", path, sound.message()));
   }
-  if (start->key != key) return DataLoss(fmt::format("disk: {}: is the record of another key", path));
+  if (start->key != name.key || start->space != name.space) {
+    return DataLoss(fmt::format("disk: {}: is the record of another key or space", path));
+  }
   if (start->store != store) return DataLoss(fmt::format("disk: {}: is the record of another store", path));
   return CheckedHead{*start, std::move(head)};
 }
@@ -254,46 +120,63 @@ class DiskStore final : public TierStore {
         direct_(options_.direct),
         index_(options_.budget_bytes) {}
 
-  // Takes over what the folder holds; what exceeds the budget or was on its way goes. Once, before other calls.
+  // Takes over what the folder holds; what exceeds the budget, was on its way or is void goes. Once, before other
+  // calls.
   Status Load() {
     StatusOr<FolderContent> content = ListFolder(files_, options_.path);
     if (!content.ok()) return content.status();
+    StatusOr<DropLog> drops = ReadDrops(files_, options_.path);
+    // Without the list nobody knows which records are void.
+    const bool all_void = drops.status().code() == StatusCode::kDataLoss;
+    if (!drops.ok() && !all_void) return drops.status();
+    if (all_void) Logger("cache")->warn("all records are dropped: {}", drops.status().message());
     std::vector<std::string> gone;
     for (const std::string& partial : content->partials) gone.push_back(options_.path + "/" + partial);
     {
       const MutexLock lock(mu_);
       for (const FoundRecord& record : content->records) {
-        next_sequence_ = std::max(next_sequence_, record.sequence + 1);
+        const auto& [key, space, sequence] = record.name;
+        first_sequence_ = std::max(first_sequence_, sequence + 1);
         std::vector<Index::Entry> evicted;
-        const Index::Entry* const same = index_.Find(record.key);
+        const Index::Entry* const same = index_.Find(key);
         // A newer version of the key is there already: this one should have gone when it was replaced.
-        const bool is_old = same != nullptr && same->value.sequence > record.sequence;
-        if (is_old || !index_.Reserve(record.bytes, kBeforeStart, evicted)) {
-          gone.push_back(options_.path + "/" + record.name);
+        const bool is_old = same != nullptr && same->value.sequence > sequence;
+        if (all_void || drops->Voids(space, sequence) || is_old ||
+            !index_.Reserve(record.bytes, kBeforeStart, evicted)) {
+          gone.push_back(options_.path + "/" + record.file);
           continue;
         }
         if (std::optional<Index::Entry> replaced =
-                index_.Commit({record.key, record.bytes, {record.sequence}}, kBeforeStart)) {
+                index_.Commit({key, record.bytes, {space, sequence}}, kBeforeStart)) {
           evicted.push_back(*std::move(replaced));
         }
-        for (const Index::Entry& entry : evicted) gone.push_back(PathOf(entry.key, entry.value.sequence));
+        for (const Index::Entry& entry : evicted) gone.push_back(PathOf(entry));
+      }
+      if (drops.ok()) {
+        for (const DropLog::Drop& drop : drops->drops()) first_sequence_ = std::max(first_sequence_, drop.sequence + 1);
       }
     }
     for (const std::string& path : gone) RemoveFile(path);
-    return OkStatus();
+    {
+      const MutexLock lock(mu_);
+      // Where a file stays, so does the line that voids it.
+      if (!unremoved_.empty() && drops.ok()) drops_ = *std::move(drops);
+      if (!unremoved_.empty() && all_void) drops_.Add({}, first_sequence_++);
+    }
+    return all_void ? ListDrops() : OkStatus();
   }
 
   std::string_view name() const override { return "disk"; }
 
   std::vector<TierRecord> Inventory() override {
-    std::vector<std::pair<TierKey, Version>> versions;
+    std::vector<RecordName> names;
     {
       const MutexLock lock(mu_);
-      index_.ForEach([&](const Index::Entry& entry) { versions.emplace_back(entry.key, entry.value); });
+      index_.ForEach([&](const Index::Entry& entry) { names.push_back(NameOf(entry)); });
     }
     std::vector<TierRecord> records;
-    for (const auto& [key, version] : versions) {
-      StatusOr<TierRecord> record = ReadRecord(key, version);
+    for (const RecordName& name : names) {
+      StatusOr<TierRecord> record = ReadRecord(name);
       if (record.ok()) records.push_back(*std::move(record));
     }
     return records;
@@ -303,13 +186,13 @@ class DiskStore final : public TierStore {
     std::vector<TierRecord> records;
     for (const TierKey& key : keys) {
       if (call.ended()) return CallEnded();
-      std::optional<Version> version;
+      std::optional<RecordName> name;
       {
         const MutexLock lock(mu_);
-        if (const Index::Entry* const entry = index_.Find(key)) version = entry->value;
+        if (const Index::Entry* const entry = index_.Find(key)) name = NameOf(*entry);
       }
-      if (!version) continue;
-      StatusOr<TierRecord> record = ReadRecord(key, *version);
+      if (!name) continue;
+      StatusOr<TierRecord> record = ReadRecord(*name);
       if (record.ok()) records.push_back(*std::move(record));
     }
     return records;
@@ -317,19 +200,19 @@ class DiskStore final : public TierStore {
 
   Status Put(const TierRecord& record, TierTransfer& payload) override {
     const RecordLayout layout(static_cast<int64_t>(record.header.size()), record.payload_bytes);
+    const RecordName name{record.key, record.space, payload.sequence()};
     std::vector<Index::Entry> evicted;
-    uint64_t sequence = 0;
     {
       const MutexLock lock(mu_);
+      if (drops_.Voids(name.space, name.sequence)) return DroppedMeanwhile();
       if (!index_.Reserve(layout.file_bytes, record.used_at, evicted)) {
         return ResourceExhausted(
             fmt::format("disk: a record of {} bytes does not fit the budget of {} beside later used", layout.file_bytes,
                         index_.budget_bytes()));
       }
-      sequence = next_sequence_++;
     }
     RemoveEntries(evicted);
-    const std::string stem = options_.path + "/" + StemOf(record.key, sequence);
+    const std::string stem = options_.path + "/" + StemOf(name);
     const std::string partial = stem + std::string(kPartialSuffix);
     Status written = WriteRecord(partial, record, layout, payload);
     if (written.code() == StatusCode::kResourceExhausted) {
@@ -342,53 +225,74 @@ class DiskStore final : public TierStore {
       RemoveEntries(evicted);
       if (!evicted.empty()) written = WriteRecord(partial, record, layout, payload);
     }
+    const std::string path = PathOf(name);
     if (written.ok()) {
-      const std::string path = stem + std::string(kRecordSuffix);
       if (const int renamed = files_.Rename(partial, path); renamed < 0) written = FromError(renamed, path, "rename");
     }
+    const bool has_name = written.ok();
     std::optional<Index::Entry> replaced;
     int64_t modified_ns = 0;
     {
       const MutexLock lock(mu_);
+      if (drops_.Voids(name.space, name.sequence)) written = DroppedMeanwhile();
       if (!written.ok()) {
         index_.Cancel(layout.file_bytes);
       } else {
         modified_ns = ModifiedAt(record.used_at);
-        replaced = index_.Commit({record.key, layout.file_bytes, {sequence}}, record.used_at);
+        replaced = index_.Commit({record.key, layout.file_bytes, {name.space, name.sequence}}, record.used_at);
       }
     }
-    if (!written.ok()) RemoveFile(partial);
-    if (written.ok()) RememberUse(record.key, sequence, modified_ns);
-    if (replaced) RemoveFile(PathOf(replaced->key, replaced->value.sequence));
+    if (!written.ok()) RemoveFile(has_name ? path : partial);
+    if (written.ok()) RememberUse(name, modified_ns);
+    if (replaced) RemoveFile(PathOf(*replaced));
     return written;
   }
 
   StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override {
-    std::optional<Version> version;
+    std::optional<RecordName> name;
     int64_t modified_ns = 0;
     {
       const MutexLock lock(mu_);
-      if (const Index::Entry* const entry = index_.Use(key)) version = entry->value;
+      if (const Index::Entry* const entry = index_.Use(key, TierRecord::kJustNow)) name = NameOf(*entry);
       modified_ns = ModifiedAt(TierRecord::kJustNow);
     }
-    if (!version) return NotFound("disk: no such record");
-    StatusOr<std::string> header = ReadInto(key, *version, sink);
+    if (!name) return NotFound("disk: no such record");
+    StatusOr<std::string> header = ReadInto(*name, sink);
     if (header.ok()) {
-      RememberUse(key, version->sequence, modified_ns);
+      RememberUse(*name, modified_ns);
     } else {
-      DropIfUnusable(header.status(), key, *version);
+      DropIfUnusable(header.status(), *name);
     }
     return header;
   }
 
-  Status Drop(const TierKey& key, TierTransfer&) override {
-    std::optional<Index::Entry> removed;
+  Status Drop(const TierSpaces& of, TierTransfer& call) override {
+    std::vector<Index::Entry> dropped;
     {
       const MutexLock lock(mu_);
-      removed = index_.Remove(key);
+      drops_.Add(of, call.sequence());
+      dropped = index_.RemoveIf([&](const Index::Entry& entry) REQUIRES_LOCK(mu_) {
+        return drops_.Voids(entry.value.space, entry.value.sequence);
+      });
     }
-    if (removed) RemoveFile(PathOf(key, removed->value.sequence));
-    return OkStatus();
+    Status listed = ListDrops();
+    RemoveEntries(dropped);
+    return listed;
+  }
+
+  void Use(const TierKey& key, const TimeNs used_at) override {
+    const MutexLock lock(mu_);
+    index_.Use(key, used_at);
+  }
+
+  std::vector<TierKey> TakeGone() override {
+    const MutexLock lock(mu_);
+    return index_.TakeGone();
+  }
+
+  uint64_t first_sequence() const override {
+    const MutexLock lock(mu_);
+    return first_sequence_;
   }
 
   TierContents Contents() const override {
@@ -398,18 +302,30 @@ class DiskStore final : public TierStore {
 
  private:
   struct Version {
+    TierSpace space{};
     uint64_t sequence = 0;
   };
   using Index = LruIndex<Version>;
 
-  std::string PathOf(const TierKey& key, const uint64_t sequence) const {
-    return options_.path + "/" + StemOf(key, sequence) + std::string(kRecordSuffix);
+  static RecordName NameOf(const Index::Entry& entry) { return {entry.key, entry.value.space, entry.value.sequence}; }
+  std::string PathOf(const RecordName& name) const {
+    return options_.path + "/" + StemOf(name) + std::string(kRecordSuffix);
+  }
+  std::string PathOf(const Index::Entry& entry) const { return PathOf(NameOf(entry)); }
+
+  // One after the other, so that no list overtakes a longer one.
+  Status ListDrops() {
+    const MutexLock writing(writing_drops_);  // Held over I/O: only drops wait for it.
+    DropLog drops;
+    {
+      const MutexLock lock(mu_);
+      drops = drops_;
+    }
+    return WriteDrops(files_, options_.path, drops);
   }
 
   // For the order after a restart only: what it costs if it fails is a worse order.
-  void RememberUse(const TierKey& key, const uint64_t sequence, const int64_t modified_ns) {
-    files_.SetModified(PathOf(key, sequence), modified_ns);
-  }
+  void RememberUse(const RecordName& name, const int64_t modified_ns) { files_.SetModified(PathOf(name), modified_ns); }
   // The use at `used_at` in the time of the files: as long before the latest use of all as by the caller's clock.
   int64_t ModifiedAt(const TimeNs used_at) REQUIRES_LOCK(mu_) {
     if (used_at > index_.latest()) latest_ns_ = files_.NowNs();  // kJustNow too.
@@ -455,11 +371,11 @@ class DiskStore final : public TierStore {
     return OkStatus();
   }
 
-  StatusOr<std::string> ReadInto(const TierKey& key, const Version version, TierTransfer& sink) {
-    const std::string path = PathOf(key, version.sequence);
+  StatusOr<std::string> ReadInto(const RecordName& name, TierTransfer& sink) {
+    const std::string path = PathOf(name);
     StatusOr<OpenFile> file = OpenRecord(path, O_RDONLY);
     if (!file.ok()) return file.status();
-    StatusOr<CheckedHead> head = ReadHead(files_, file->fd(), path, key, store_);
+    StatusOr<CheckedHead> head = ReadHead(files_, file->fd(), path, name, store_);
     if (!head.ok()) return head.status();
     if (head->start.payload_bytes != sink.bytes()) {
       return DataLoss(fmt::format("disk: {}: {} payload bytes are stored, {} were asked for", path,
@@ -472,35 +388,38 @@ class DiskStore final : public TierStore {
     return std::string(HeaderIn(head->head.bytes()));
   }
 
-  StatusOr<TierRecord> ReadRecord(const TierKey& key, const Version version) {
-    const std::string path = PathOf(key, version.sequence);
+  StatusOr<TierRecord> ReadRecord(const RecordName& name) {
+    const std::string path = PathOf(name);
     const StatusOr<OpenFile> file = OpenRecord(path, O_RDONLY);
     StatusOr<CheckedHead> head =
-        file.ok() ? ReadHead(files_, file->fd(), path, key, store_) : StatusOr<CheckedHead>(file.status());
+        file.ok() ? ReadHead(files_, file->fd(), path, name, store_) : StatusOr<CheckedHead>(file.status());
     if (!head.ok()) {
-      DropIfUnusable(head.status(), key, version);
+      DropIfUnusable(head.status(), name);
       return head.status();
     }
-    return TierRecord{key, std::string(HeaderIn(head->head.bytes())), head->start.payload_bytes};
+    return TierRecord{.key = name.key,
+                      .space = name.space,
+                      .header = std::string(HeaderIn(head->head.bytes())),
+                      .payload_bytes = head->start.payload_bytes};
   }
 
   // A record that is damaged or gone will not get better; one that could not be opened or read in time may.
-  void DropIfUnusable(const Status& status, const TierKey& key, const Version version) {
+  void DropIfUnusable(const Status& status, const RecordName& name) {
     if (status.code() != StatusCode::kDataLoss && status.code() != StatusCode::kNotFound) return;
     {
       const MutexLock lock(mu_);
-      const Index::Entry* const entry = index_.Find(key);
+      const Index::Entry* const entry = index_.Find(name.key);
       // Not a newer version of it.
-      if (entry == nullptr || entry->value.sequence != version.sequence) return;
-      index_.Remove(key);
+      if (entry == nullptr || entry->value.sequence != name.sequence) return;
+      index_.Lose(name.key);
       damaged_ += status.code() == StatusCode::kDataLoss ? 1 : 0;
     }
     Logger("cache")->warn("a record is dropped: {}", status.message());
-    RemoveFile(PathOf(key, version.sequence));
+    RemoveFile(PathOf(name));
   }
 
   void RemoveEntries(const std::vector<Index::Entry>& entries) {
-    for (const Index::Entry& entry : entries) RemoveFile(PathOf(entry.key, entry.value.sequence));
+    for (const Index::Entry& entry : entries) RemoveFile(PathOf(entry));
   }
 
   // A file that cannot be removed now is tried again with the next one, so that its space is not lost for good.
@@ -527,10 +446,12 @@ class DiskStore final : public TierStore {
 
   std::atomic<bool> direct_;  // Only ever goes to false.
 
+  Mutex writing_drops_;  // Before mu_.
   mutable Mutex mu_;
   Index index_ GUARDED_BY(mu_);
+  DropLog drops_ GUARDED_BY(mu_);
   int64_t damaged_ GUARDED_BY(mu_) = 0;
-  uint64_t next_sequence_ GUARDED_BY(mu_) = 1;
+  uint64_t first_sequence_ GUARDED_BY(mu_) = 1;
   int64_t latest_ns_ GUARDED_BY(mu_) = 0;  // Of the latest use of all, in the time of the files.
   std::vector<std::string> unremoved_ GUARDED_BY(mu_);
 };
@@ -538,9 +459,7 @@ class DiskStore final : public TierStore {
 }  // namespace
 
 StatusOr<std::unique_ptr<TierStore>> MakeDiskStore(DiskOptions options, FileLayer& files) {
-  Check(options.store_id.find('\n') == std::string::npos &&
-            StoreText(options.store_id).size() < static_cast<size_t>(kStoreFileBytesMax),
-        "a store id is one line", options.store_id);
+  Check(FitsStoreFile(options.store_id), "a store id is one line", options.store_id);
   if (const int made = files.MakeFolder(options.path); made < 0 && made != -EEXIST) {
     return FromError(made, options.path, "make the folder");
   }
@@ -556,7 +475,7 @@ StatusOr<std::unique_ptr<TierStore>> MakeDiskStore(DiskOptions options, FileLaye
   if (!content.ok()) return content.status();
   if (!content->has_store) {
     if (!content->records.empty() || !content->foreign.empty()) {
-      const std::string& name = content->records.empty() ? content->foreign.front() : content->records.front().name;
+      const std::string& name = content->records.empty() ? content->foreign.front() : content->records.front().file;
       return FailedPrecondition(fmt::format(
           "{} holds other files ({}) and is no tier folder; give an empty or a new folder", options.path, name));
     }
@@ -581,15 +500,18 @@ StatusOr<DiskDescription> DescribeDiskFolder(const std::string& path, FileLayer&
   if (!content.ok()) return content.status();
   DiskDescription out;
   out.store_id = *std::move(id);
+  const StatusOr<DropLog> drops = ReadDrops(files, path);
+  if (!drops.ok()) return drops.status();
   out.partials = static_cast<int64_t>(content->partials.size());
   const Digest store = Sha256(out.store_id);
   for (const FoundRecord& record : content->records) {
-    const std::string file_path = path + "/" + record.name;
+    if (drops->Voids(record.name.space, record.name.sequence)) continue;
+    const std::string file_path = path + "/" + record.file;
     const int opened = files.Open(file_path, O_RDONLY);
     if (opened == -ENOENT) continue;  // Evicted by the daemon meanwhile.
     if (opened < 0) return FromError(opened, file_path, "open");
     const OpenFile file(files, opened);
-    StatusOr<CheckedHead> head = ReadHead(files, file.fd(), file_path, record.key, store);
+    StatusOr<CheckedHead> head = ReadHead(files, file.fd(), file_path, record.name, store);
     Status sound = head.ok() ? OkStatus() : head.status();
     if (sound.ok() && check_payloads) {
       sound =
@@ -610,14 +532,6 @@ StatusOr<DiskDescription> DescribeDiskFolder(const std::string& path, FileLayer&
   return out;
 }
 
-bool IsDiskFolder(const std::string& path, FileLayer& files) {
-  const int opened = files.Open(path + "/store", O_RDONLY);
-  if (opened < 0) return false;
-  const OpenFile file(files, opened);
-  std::string text(kStoreMagic.size(), '\0');
-  return files.ReadAt(file.fd(), std::as_writable_bytes(std::span(text)), 0) ==
-             static_cast<int64_t>(kStoreMagic.size()) &&
-         text == kStoreMagic;
-}
+bool IsDiskFolder(const std::string& path, FileLayer& files) { return HasStoreFile(files, path); }
 
 }  // namespace invar::cache

@@ -13,7 +13,7 @@
 namespace invar::cache {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'I', 'N', 'V', 'R', 'E', 'C', '0', '1'};
+constexpr std::array<char, 8> kMagic = {'I', 'N', 'V', 'R', 'E', 'C', '0', '2'};
 
 // Over the head with its checksum field as zero.
 uint64_t HeadChecksum(const std::span<std::byte> head) {
@@ -63,6 +63,7 @@ void WriteHead(const TierRecord& record, const Digest& store, const std::span<co
                    .header_bytes = static_cast<int64_t>(record.header.size()),
                    .payload_bytes = record.payload_bytes,
                    .key = record.key,
+                   .space = record.space,
                    .store = store};
   std::fill(out.begin(), out.end(), std::byte{0});
   std::memcpy(out.data(), &start, sizeof(start));

@@ -4,9 +4,9 @@
 //   offset head_bytes   sections of kSectionBytes, the last filled with zeros to a whole block
 //
 // The head's checksum covers the whole head (its own field as zero), each section's its section with the filling: every
-// bit of the file is covered. Key and store are in the head: a file that took another's name or came from another
-// model's folder is refused. Checksums are XXH3-64: against broken disks, not against an attacker who may write here.
-// Numbers are little-endian.
+// bit of the file is covered. Key, space and store are in the head: a file that took another's name or came from
+// another model's folder is refused. Checksums are XXH3-64: against broken disks, not against an attacker who may write
+// here. Numbers are little-endian.
 #pragma once
 
 #include <bit>
@@ -37,9 +37,10 @@ struct RecordHead {
   int64_t header_bytes;
   int64_t payload_bytes;
   TierKey key;
+  TierSpace space;
   Digest store;  // SHA-256 of the store id.
 };
-static_assert(sizeof(RecordHead) == 96 && sizeof(RecordHead) <= kBlockBytes);
+static_assert(sizeof(RecordHead) == 128 && sizeof(RecordHead) <= kBlockBytes);
 
 // Sizes that follow from the two that are stored. Requires: both within the limits of tier.h.
 struct RecordLayout {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -34,12 +33,13 @@ class LruIndex {
     const auto found = places_.find(key);
     return found == places_.end() ? nullptr : &order_.at(found->second);
   }
-  // As Find; the entry becomes the most recently used.
-  const Entry* Use(const TierKey& key) {
+  // As Find; the entry was used at `used_at`, or later.
+  const Entry* Use(const TierKey& key, const TimeNs used_at) {
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;
+    if (used_at <= found->second.used_at) return &order_.at(found->second);
     auto node = order_.extract(found->second);
-    node.key() = found->second = UseAt(TierRecord::kJustNow);
+    node.key() = found->second = UseAt(used_at);
     return &order_.insert(std::move(node)).position->second;
   }
 
@@ -52,8 +52,7 @@ class LruIndex {
       if (at == order_.end() || at->first.used_at > used_at) return false;
       missing -= at->second.bytes;
     }
-    while (bytes_ + bytes > budget_bytes_) evicted.push_back(Take(order_.begin()));
-    evictions_ += static_cast<int64_t>(evicted.size());
+    while (bytes_ + bytes > budget_bytes_) evicted.push_back(Evict());
     reserved_ += bytes;
     bytes_ += bytes;
     return true;
@@ -87,11 +86,28 @@ class LruIndex {
     std::vector<Entry> evicted;
     for (int64_t freed = 0; freed < bytes && !order_.empty() && order_.begin()->first.used_at <= used_at;) {
       freed += order_.begin()->second.bytes;
-      evicted.push_back(Take(order_.begin()));
+      evicted.push_back(Evict());
     }
-    evictions_ += static_cast<int64_t>(evicted.size());
     return evicted;
   }
+  // Takes the entries for which `goes`(entry).
+  template <typename Goes>
+  std::vector<Entry> RemoveIf(const Goes& goes) {
+    std::vector<Entry> removed;
+    for (auto at = order_.begin(); at != order_.end();) {
+      const auto next = std::next(at);
+      if (goes(at->second)) removed.push_back(Take(at));
+      at = next;
+    }
+    return removed;
+  }
+
+  // As Remove, of what is damaged: it has gone without the caller's doing, as what is evicted has.
+  void Lose(const TierKey& key) {
+    if (Remove(key)) gone_.push_back(key);
+  }
+  // Keys of what was evicted or lost since the last call.
+  std::vector<TierKey> TakeGone() { return std::exchange(gone_, {}); }
 
   // Calls visit(entry), oldest use first.
   template <typename Visit>
@@ -112,14 +128,6 @@ class LruIndex {
     uint64_t tie;
     auto operator<=>(const LastUse&) const = default;
   };
-  // Keys are SHA-256 already: their first bytes spread.
-  struct FirstBytes {
-    size_t operator()(const TierKey& key) const {
-      size_t hash = 0;
-      std::memcpy(&hash, key.data(), sizeof(hash));
-      return hash;
-    }
-  };
   using Order = std::map<LastUse, Entry>;
 
   LastUse UseAt(const TimeNs used_at) {
@@ -127,6 +135,11 @@ class LruIndex {
     return {used_at == TierRecord::kJustNow ? latest_ : used_at, ++ties_};
   }
 
+  Entry Evict() {
+    ++evictions_;
+    gone_.push_back(order_.begin()->second.key);
+    return Take(order_.begin());
+  }
   Entry Take(const typename Order::iterator place) {
     Entry entry = std::move(place->second);
     bytes_ -= entry.bytes;
@@ -141,8 +154,9 @@ class LruIndex {
   int64_t evictions_ = 0;
   TimeNs latest_ = 0;  // Use of all; clocks begin after it, so that what is committed at 0 is from before.
   uint64_t ties_ = 0;
+  std::vector<TierKey> gone_;
   Order order_;  // Oldest use first.
-  std::unordered_map<TierKey, LastUse, FirstBytes> places_;
+  std::unordered_map<TierKey, LastUse, TierKeyHash> places_;
 };
 
 }  // namespace invar::cache

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/tiers/drop_log.h"
 #include "cache/tiers/lru_index.h"
 #include "cache/tiers/stores.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // Shared, so that a record can be evicted while a reader copies it.
 struct Blob {
+  TierSpace space{};
+  uint64_t sequence = 0;
   std::string header;
   std::shared_ptr<std::byte[]> payload;
   int64_t payload_bytes = 0;
@@ -53,7 +56,9 @@ class RamStore final : public TierStore {
             "ram: a record of {} bytes does not fit the budget of {} beside later used", bytes, index_.budget_bytes()));
       }
     }
-    Blob blob{.header = record.header,
+    Blob blob{.space = record.space,
+              .sequence = payload.sequence(),
+              .header = record.header,
               .payload = std::make_shared_for_overwrite<std::byte[]>(static_cast<size_t>(record.payload_bytes)),
               .payload_bytes = record.payload_bytes};
     for (int64_t at = 0; at < record.payload_bytes; at += kCopyBytes) {
@@ -65,6 +70,10 @@ class RamStore final : public TierStore {
     }
     std::optional<LruIndex<Blob>::Entry> replaced;
     const MutexLock lock(mu_);
+    if (drops_.Voids(record.space, payload.sequence())) {
+      index_.Cancel(bytes);
+      return DroppedMeanwhile();
+    }
     replaced = index_.Commit({record.key, bytes, std::move(blob)}, record.used_at);
     return OkStatus();
   }
@@ -73,7 +82,7 @@ class RamStore final : public TierStore {
     Blob blob;
     {
       const MutexLock lock(mu_);
-      const auto* entry = index_.Use(key);
+      const auto* entry = index_.Use(key, TierRecord::kJustNow);
       if (entry == nullptr) return NotFound("ram: no such record");
       blob = entry->value;
     }
@@ -82,7 +91,7 @@ class RamStore final : public TierStore {
       ++damaged_;
       // Not one that was put meanwhile.
       if (const auto* entry = index_.Find(key); entry != nullptr && entry->value.payload == blob.payload) {
-        index_.Remove(key);
+        index_.Lose(key);
       }
       return DataLoss(
           fmt::format("ram: {} payload bytes are stored, {} were asked for", blob.payload_bytes, sink.bytes()));
@@ -94,10 +103,22 @@ class RamStore final : public TierStore {
     return blob.header;
   }
 
-  Status Drop(const TierKey& key, TierTransfer&) override {
+  Status Drop(const TierSpaces& of, TierTransfer& call) override {
+    std::vector<LruIndex<Blob>::Entry> dropped;  // Freed after the lock.
     const MutexLock lock(mu_);
-    index_.Remove(key);
+    drops_.Add(of, call.sequence());
+    dropped = index_.RemoveIf([&](const auto& entry) { return drops_.Voids(entry.value.space, entry.value.sequence); });
     return OkStatus();
+  }
+
+  void Use(const TierKey& key, const TimeNs used_at) override {
+    const MutexLock lock(mu_);
+    index_.Use(key, used_at);
+  }
+
+  std::vector<TierKey> TakeGone() override {
+    const MutexLock lock(mu_);
+    return index_.TakeGone();
   }
 
   TierContents Contents() const override {
@@ -106,10 +127,13 @@ class RamStore final : public TierStore {
   }
 
  private:
-  static TierRecord RecordOf(const TierKey& key, const Blob& blob) { return {key, blob.header, blob.payload_bytes}; }
+  static TierRecord RecordOf(const TierKey& key, const Blob& blob) {
+    return {.key = key, .space = blob.space, .header = blob.header, .payload_bytes = blob.payload_bytes};
+  }
 
   mutable Mutex mu_;
   LruIndex<Blob> index_ GUARDED_BY(mu_);
+  DropLog drops_ GUARDED_BY(mu_);
   int64_t damaged_ GUARDED_BY(mu_) = 0;
 };
 

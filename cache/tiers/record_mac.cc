@@ -31,6 +31,9 @@ Mac RecordMac::OfName(const TierKey& key) const { return Compute('N', key, 0, {}
 Mac RecordMac::OfHead(const TierKey& key, const std::span<const std::byte> head) const {
   return Compute('H', key, 0, head);
 }
+Mac RecordMac::OfSpaces(const TierSpaces& spaces) const {
+  return Compute('S', spaces.space, static_cast<int64_t>(spaces.bytes), {});
+}
 Mac RecordMac::OfChunk(const TierKey& key, const int64_t chunk, const std::span<const std::byte> bytes) const {
   return Compute('C', key, chunk, bytes);
 }

@@ -29,6 +29,8 @@ class RecordMac {
   // Where a record's head lies: who reads the server's keys cannot try prompts against them.
   Mac OfName(const TierKey& key) const;
   Mac OfHead(const TierKey& key, std::span<const std::byte> head) const;
+  // Where the era of some spaces lies.
+  Mac OfSpaces(const TierSpaces& spaces) const;
   Mac OfChunk(const TierKey& key, int64_t chunk, std::span<const std::byte> bytes) const;
 
  private:

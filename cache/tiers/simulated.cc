@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -60,11 +61,13 @@ class SimulatedTier final : public Tier {
         TierCall::kGet, std::make_shared<TierTransfer>(std::move(sink), deadline),
         [this, key](TierTransfer& call) { return store_->Get(key, call); }, key, std::move(done));
   }
-  Status Drop(const TierKey& key, const TimeNs deadline, TierDone done) override {
+  Status Drop(const TierSpaces& of, const TimeNs deadline, TierDone done) override {
     return Enqueue<Status>(
         TierCall::kDrop, std::make_shared<TierTransfer>(deadline),
-        [this, key](TierTransfer& call) { return store_->Drop(key, call); }, key, std::move(done));
+        [this, of](TierTransfer& call) { return store_->Drop(of, call); }, {}, std::move(done));
   }
+  void Use(const TierKey& key, const TimeNs used_at) override { store_->Use(key, used_at); }
+  std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
 
   TierStats Stats() const override { return tally_.Read(store_->Contents()); }
 
@@ -99,6 +102,7 @@ class SimulatedTier final : public Tier {
     if (Status admitted = tally_.Admit(kind, transfer->bytes(), options_.limits, store_->name()); !admitted.ok()) {
       return admitted;
     }
+    transfer->Accept(next_sequence_++);
     const TimeNs now = clock_.Now();
     const double transfer_s = static_cast<double>(transfer->bytes()) / options_.bytes_per_second;
     TimeNs due = now + options_.delay_min + Below(options_.delay_max - options_.delay_min + 1) +
@@ -126,7 +130,6 @@ class SimulatedTier final : public Tier {
   template <typename Result, typename Work>
   Result Outcome(Call& call, const Work& work, const std::optional<TierKey>& key) {
     const Status failed = Unavailable("simulated: the tier failed");
-    TierTransfer none(kNever);
     switch (call.fate) {
       case Fate::kLate:
         return Status(StatusCode::kDeadlineExceeded, "simulated: not in time");
@@ -136,17 +139,22 @@ class SimulatedTier final : public Tier {
         (void)work(*call.transfer);
         return failed;
       case Fate::kDamaged:
-        (void)store_->Drop(*key, none);
+        Damage(*key, call.transfer->bytes());
         return DataLoss("simulated: the record is damaged");
-      case Fate::kLost: {
-        Result result = work(*call.transfer);
-        (void)store_->Drop(*key, none);
-        return result;
-      }
+      case Fate::kLost:
+        if constexpr (std::is_same_v<Result, Status>) return OkStatus();  // Puts alone.
+        break;
       case Fate::kWell:
         break;
     }
     return work(*call.transfer);
+  }
+
+  // To the store, a record of another size than the one that is asked for is damaged, and goes.
+  void Damage(const TierKey& key, const int64_t bytes) {
+    std::vector<std::byte> longer(static_cast<size_t>(bytes) + 1);
+    TierTransfer sink(TierSink{.spans = {longer}, .keep_alive = nullptr}, kNever);
+    (void)store_->Get(key, sink);
   }
 
   template <typename RunDone>
@@ -175,6 +183,7 @@ class SimulatedTier final : public Tier {
   SplitMix64 random_;
   bool closing_ = false;
   uint64_t next_ = 0;
+  uint64_t next_sequence_ = 1;
   std::map<std::pair<TimeNs, uint64_t>, Call> open_;  // By due time.
   TierTally tally_;
 };

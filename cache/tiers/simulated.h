@@ -23,7 +23,7 @@ struct SimulatedTierOptions {
   // Fates, in calls of a thousand; the rest ends well.
   int stuck = 0;    // Takes until its deadline, at most `stuck_ns`, and is then late.
   int failed = 0;   // UNAVAILABLE; a put or drop may or may not have happened.
-  int lost = 0;     // A put that says OK and is gone at once, as if evicted.
+  int lost = 0;     // A put that says OK and stores nothing.
   int damaged = 0;  // A get finds the record damaged: DATA_LOSS, and the record is gone.
   TimeNs stuck_ns = TimeNs{30} * 1'000'000'000;
 };

@@ -13,23 +13,23 @@ void DecayedRate::Add(const int64_t bytes, const double seconds) {
 
 Status TierTally::Admit(const TierCall call, const int64_t bytes, const TierLimits& limits,
                         const std::string_view tier) {
-  const bool too_many = stats_.in_flight >= limits.queue_max;
-  const bool too_large = stats_.in_flight_bytes + bytes > limits.queue_bytes_max && stats_.in_flight_bytes > 0;
-  if (too_many || too_large) {
-    Status full =
-        ResourceExhausted(fmt::format("{}: {} calls with {} bytes in flight, at most {} and {}", tier, stats_.in_flight,
-                                      stats_.in_flight_bytes, limits.queue_max, limits.queue_bytes_max));
+  InFlight& way = WayOf(call);
+  const bool too_many = way.calls >= limits.queue_max;
+  const bool too_large = way.bytes + bytes > limits.queue_bytes_max && way.bytes > 0;
+  if (call != TierCall::kDrop && (too_many || too_large)) {
+    Status full = ResourceExhausted(fmt::format("{}: {} calls with {} bytes in flight, at most {} and {}", tier,
+                                                way.calls, way.bytes, limits.queue_max, limits.queue_bytes_max));
     Count(call, full);
     return full;
   }
-  ++stats_.in_flight;
-  stats_.in_flight_bytes += bytes;
+  ++way.calls;
+  way.bytes += bytes;
   return OkStatus();
 }
 
 void TierTally::End(const TierCall call, const Status& status, const int64_t bytes, const double seconds) {
-  --stats_.in_flight;
-  stats_.in_flight_bytes -= bytes;
+  --WayOf(call).calls;
+  WayOf(call).bytes -= bytes;
   Count(call, status);
   if (!status.ok()) return;
   if (call == TierCall::kPut) {
@@ -39,6 +39,11 @@ void TierTally::End(const TierCall call, const Status& status, const int64_t byt
     stats_.bytes_read += bytes;
     reads_.Add(bytes, seconds);
   }
+}
+
+TierTally::InFlight& TierTally::WayOf(const TierCall call) {
+  if (call == TierCall::kDrop) return dropping_;
+  return call == TierCall::kPut ? writing_ : reading_;
 }
 
 void TierTally::Refuse(const TierCall call, const Status& status) { Count(call, status); }
@@ -71,6 +76,8 @@ TierStats TierTally::Read(const TierContents& contents) const {
   out.budget_bytes = contents.budget_bytes;
   out.evictions = contents.evictions;
   out.damaged = contents.damaged;
+  out.in_flight = reading_.calls + writing_.calls + dropping_.calls;
+  out.in_flight_bytes = reading_.bytes + writing_.bytes;
   out.write_bytes_per_second = writes_.bytes_per_second();
   out.read_bytes_per_second = reads_.bytes_per_second();
   return out;

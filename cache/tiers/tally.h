@@ -36,9 +36,15 @@ class TierTally {
   TierStats Read(const TierContents& contents) const;
 
  private:
+  struct InFlight {
+    int64_t calls = 0;
+    int64_t bytes = 0;
+  };
+  InFlight& WayOf(TierCall call);
   void Count(TierCall call, const Status& status);
 
-  TierStats stats_;
+  TierStats stats_;  // Without what is in flight.
+  InFlight reading_, writing_, dropping_;
   DecayedRate writes_;
   DecayedRate reads_;
 };

@@ -35,10 +35,10 @@ using JobPtr = std::shared_ptr<Job>;
 class ThreadedTier final : public Tier {
  public:
   ThreadedTier(std::unique_ptr<TierStore> store, const Clock& clock, const ThreadedTierOptions& options)
-      : store_(std::move(store)), clock_(clock), options_(options) {
+      : store_(std::move(store)), clock_(clock), options_(options), next_sequence_(store_->first_sequence()) {
     Check(options.threads > 0 && options.limits.queue_max > 0, "a tier has threads and a queue");
-    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
-    threads_.emplace_back([this] { EndLateJobs(); });
+    for (int i = 0; i < options.threads; ++i) thfirst_.emplace_back([this] { Work(); });
+    thfirst_.emplace_back([this] { EndLateJobs(); });
   }
 
   ~ThreadedTier() override {
@@ -47,13 +47,13 @@ class ThreadedTier final : public Tier {
       const MutexLock lock(mu_);
       closing_ = true;
       open.swap(open_);
-      reads_.clear();
+      first_.clear();
       writes_.clear();
     }
     work_.NotifyAll();
     deadlines_.NotifyAll();
     for (const auto& [deadline, job] : open) Fail(*job, Closed());
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : thfirst_) thread.join();
   }
 
   std::string_view name() const override { return store_->name(); }
@@ -96,15 +96,19 @@ class ThreadedTier final : public Tier {
     return Enqueue(std::move(job));
   }
 
-  Status Drop(const TierKey& key, const TimeNs deadline, TierDone done) override {
+  Status Drop(const TierSpaces& of, const TimeNs deadline, TierDone done) override {
     auto job = std::make_shared<Job>(TierCall::kDrop, deadline);
-    job->run = [this, job = job.get(), key, done] {
+    job->run = [this, job = job.get(), of, done] {
       Finish(
-          *job, [&] { return store_->Drop(key, job->transfer); }, done);
+          *job, [&] { return store_->Drop(of, job->transfer); }, done);
     };
     job->fail = std::move(done);
     return Enqueue(std::move(job));
   }
+
+  void Use(const TierKey& key, const TimeNs used_at) override { store_->Use(key, used_at); }
+  std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
+  TimeNs keeps_for() const override { return store_->keeps_for(); }
 
   TierStats Stats() const override {
     const TierContents contents = store_->Contents();
@@ -120,7 +124,8 @@ class ThreadedTier final : public Tier {
   }
 
   Status Enqueue(JobPtr job) {
-    const bool is_read = job->call == TierCall::kFind || job->call == TierCall::kGet;
+    // A drop voids the writes before it however late they run: it need not wait for them.
+    const bool is_first = job->call != TierCall::kPut;
     bool is_nearest = false;
     {
       const MutexLock lock(mu_);
@@ -128,8 +133,9 @@ class ThreadedTier final : public Tier {
       Status admitted = tally_.Admit(job->call, job->transfer.bytes(), options_.limits, store_->name());
       if (!admitted.ok()) return admitted;
       is_nearest = open_.empty() || job->transfer.deadline() < open_.begin()->first;
+      job->transfer.Accept(next_sequence_++);
       open_.emplace(job->transfer.deadline(), job);
-      (is_read ? reads_ : writes_).push_back(std::move(job));
+      (is_first ? first_ : writes_).push_back(std::move(job));
     }
     work_.NotifyOne();
     if (is_nearest) deadlines_.NotifyOne();
@@ -165,7 +171,7 @@ class ThreadedTier final : public Tier {
     const MutexLock lock(mu_);
     for (;;) {
       if (closing_) return nullptr;
-      std::deque<JobPtr>& queue = reads_.empty() ? writes_ : reads_;
+      std::deque<JobPtr>& queue = first_.empty() ? writes_ : first_;
       if (!queue.empty()) {
         JobPtr job = std::move(queue.front());
         queue.pop_front();
@@ -207,7 +213,7 @@ class ThreadedTier final : public Tier {
       JobPtr job = std::move(open_.begin()->second);
       open_.erase(open_.begin());
       // Out of the queue too: while all threads are stuck, ended jobs must not pile up there.
-      for (std::deque<JobPtr>* const queue : {&reads_, &writes_}) std::erase(*queue, job);
+      for (std::deque<JobPtr>* const queue : {&first_, &writes_}) std::erase(*queue, job);
       return job;
     }
   }
@@ -225,12 +231,13 @@ class ThreadedTier final : public Tier {
   CondVar work_;
   CondVar deadlines_;
   bool closing_ GUARDED_BY(mu_) = false;
-  std::deque<JobPtr> reads_ GUARDED_BY(mu_);
+  std::deque<JobPtr> first_ GUARDED_BY(mu_);  // Reads and drops: before all writes.
   std::deque<JobPtr> writes_ GUARDED_BY(mu_);
   std::multimap<TimeNs, JobPtr> open_ GUARDED_BY(mu_);  // Every job that has not ended, by deadline.
+  uint64_t next_sequence_ GUARDED_BY(mu_);
   TierTally tally_ GUARDED_BY(mu_);
 
-  std::vector<std::thread> threads_;  // Last: they use all of the above.
+  std::vector<std::thread> thfirst_;  // Last: they use all of the above.
 };
 
 }  // namespace

@@ -132,6 +132,10 @@ Status CheckRecord(const TierRecord& record) {
                                      header_bytes, kTierHeaderBytesMax, record.payload_bytes, kTierPayloadBytesMax));
 }
 
+Status DroppedMeanwhile() {
+  return Status(StatusCode::kCancelled, "the record's space was dropped while it was on its way");
+}
+
 Status CallEnded() { return Status(StatusCode::kDeadlineExceeded, "the call ended while the tier worked on it"); }
 
 }  // namespace invar::cache

@@ -7,12 +7,14 @@
 //
 // Memory: payload and sink belong to the caller. A tier touches them only before `done` runs, and lets the keep-alive
 // go before `done` runs, also where the deadline passed in the middle of the I/O: it works on buffers of its own.
-// Order: none is promised between calls in flight, not even of one key.
+// Order: none is promised between calls in flight, not even of one key; but a Drop is after all that was accepted
+// before.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -34,13 +36,41 @@ inline constexpr int64_t kTierHeaderBytesMax = int64_t{256} << 10;
 // A record above this is refused everywhere: sizes read from outside are checked against it before memory is taken.
 inline constexpr int64_t kTierPayloadBytesMax = int64_t{16} << 30;
 
+// Keys are SHA-256 already: their first bytes spread.
+struct TierKeyHash {
+  size_t operator()(const TierKey& key) const {
+    size_t hash = 0;
+    std::memcpy(&hash, key.data(), sizeof(hash));
+    return hash;
+  }
+};
+
+// Whose a record is, from the widest to the narrowest: what begins alike can be dropped together.
+using TierSpace = std::array<std::byte, 32>;
+
+// All spaces that begin with the first `bytes` of `space`; 0: all there are.
+struct TierSpaces {
+  TierSpace space{};  // Zeros behind `bytes`.
+  size_t bytes = 0;
+
+  bool Cover(const TierSpace& other) const { return std::memcmp(space.data(), other.data(), bytes) == 0; }
+  bool Cover(const TierSpaces& other) const { return bytes <= other.bytes && Cover(other.space); }
+};
+
+// One header out of the one that is there and the one that is put.
+using TierMerge = std::string (*)(std::string_view there, std::string_view ours);
+
 struct TierRecord {
   TierKey key{};
-  std::string header;  // At most kTierHeaderBytesMax; the caller compares it in full with what it wanted.
+  TierSpace space{};
+  std::string header = {};  // At most kTierHeaderBytesMax. A reader compares it in full with the one it expects.
   int64_t payload_bytes = 0;
   // When it was last used, by the caller's clock: what a tier gives up first, and what it refuses because all it holds
   // is worth more. Compared within one process only: what a tier has from before is older. kJustNow: the latest.
   TimeNs used_at = kJustNow;
+  // Where several instances put a record under one key and all of them count; null: the last one replaces the others.
+  // Shared tiers only, without a payload.
+  TierMerge merge = nullptr;
 
   static constexpr TimeNs kJustNow = kNever;
 };
@@ -72,7 +102,7 @@ enum class TierMiss : int {
   kCorrupt,      // DATA_LOSS: size, checksum or MAC is wrong; the record has been dropped.
   kUnavailable,  // UNAVAILABLE and what else the outside may answer: I/O error, no connection, circuit breaker open.
   kDenied,       // UNAUTHENTICATED, PERMISSION_DENIED: the server refuses our credentials.
-  kCancelled,    // CANCELLED: the tier was closed first.
+  kCancelled,    // CANCELLED: the tier was closed first, or the record's space dropped.
 };
 inline constexpr int kTierMissKinds = 7;
 TierMiss MissOf(StatusCode code);              // Requires: not kOk.
@@ -135,8 +165,20 @@ class Tier {
   // TierMiss; a payload that has not the size of the sink is DATA_LOSS.
   virtual Status Get(const TierKey& key, TierSink sink, TimeNs deadline, TierGetDone done) = 0;
 
-  // Forgets a record; OK where there was none.
-  virtual Status Drop(const TierKey& key, TimeNs deadline, TierDone done) = 0;
+  // Forgets every record of `of` that was put before this call, also by a Put that is still on its way (CANCELLED);
+  // of a shared tier, by any instance. From `done` with OK on they do not come back, after a restart neither. Never
+  // refused for want of room. Errors: through `done` those of TierMiss; the caller tries again.
+  virtual Status Drop(const TierSpaces& of, TimeNs deadline, TierDone done) = 0;
+
+  // Takes note that a record was used at `used_at`, where that is later than what is known; without I/O, so a disk
+  // forgets it at the end of the process. Nothing where there is no such record, and for shared tiers.
+  virtual void Use(const TierKey& key, TimeNs used_at) = 0;
+
+  // What has gone since the last call without the caller's doing: evicted, or found damaged. A shared tier does not
+  // know. At most a key for each record that was put or was there at the start.
+  virtual std::vector<TierKey> TakeGone() = 0;
+  // How long a record is kept after its Put where room is no matter; kNever: until it is evicted.
+  virtual TimeNs keeps_for() const { return kNever; }
 
   virtual TierStats Stats() const = 0;
 

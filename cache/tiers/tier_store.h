@@ -27,6 +27,9 @@ class TierTransfer {
   TierTransfer& operator=(const TierTransfer&) = delete;
 
   TimeNs deadline() const { return deadline_; }
+  // What is accepted later has a higher one: a Drop voids the Puts below it. The driver sets it before others see it.
+  uint64_t sequence() const { return sequence_; }
+  void Accept(const uint64_t sequence) { sequence_ = sequence; }
   int64_t bytes() const { return bytes_; }
 
   // Copies payload bytes from `offset` on into `to`. False: the call has ended; give up.
@@ -43,6 +46,7 @@ class TierTransfer {
   const TimeNs deadline_;
   std::vector<int64_t> begins_;  // Of each span within the whole.
   int64_t bytes_ = 0;            // After begins_, which its computation fills.
+  uint64_t sequence_ = 0;
 
   Mutex mu_;
   bool ended_ GUARDED_BY(mu_) = false;
@@ -53,10 +57,12 @@ class TierTransfer {
 
 // What a store gives back where CopyFromPayload or CopyToSink said that the call has ended; nobody sees it.
 Status CallEnded();
+// What a Put gives back whose space was dropped after it.
+Status DroppedMeanwhile();
 
-// What a tier holds for its callers at once; beyond that it refuses.
+// What a tier holds for its callers at once, of reads, and as much again of writes; beyond that it refuses.
 struct TierLimits {
-  int64_t queue_max = 256;                     // Calls in flight.
+  int64_t queue_max = 256;                     // Calls in flight; drops do not count.
   int64_t queue_bytes_max = int64_t{1} << 30;  // Payloads and sinks in flight; one call may always run alone.
 };
 // INVALID_ARGUMENT for a record beyond the limits of tier.h.
@@ -81,7 +87,14 @@ class TierStore {
   virtual StatusOr<std::vector<TierRecord>> Find(std::span<const TierKey> keys, TierTransfer& call) = 0;
   virtual Status Put(const TierRecord& record, TierTransfer& payload) = 0;
   virtual StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) = 0;
-  virtual Status Drop(const TierKey& key, TierTransfer& call) = 0;
+  // The Puts it voids are those with a lower sequence than `call`.
+  virtual Status Drop(const TierSpaces& of, TierTransfer& call) = 0;
+  virtual void Use(const TierKey&, TimeNs) {}
+  virtual std::vector<TierKey> TakeGone() { return {}; }
+  virtual TimeNs keeps_for() const { return kNever; }
+
+  // Above the sequences of all that is there from before.
+  virtual uint64_t first_sequence() const { return 1; }
 
   virtual TierContents Contents() const = 0;  // Cheap: no I/O, no lock that is held over I/O.
 };

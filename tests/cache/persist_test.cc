@@ -8,6 +8,7 @@
 #include "cache/tiers/stores.h"
 #include "tests/cache/tiered_rig.h"
 #include "tests/cache/tiers/temp_folder.h"
+#include "tests/cache/watched_store.h"
 
 namespace invar::cache {
 namespace {
@@ -22,30 +23,6 @@ class WorkClock final : public Clock {
 
  private:
   std::atomic<TimeNs> now_ = kSecond;
-};
-
-// A store through which every Put passes `at_put` first.
-class WatchedStore final : public TierStore {
- public:
-  WatchedStore(std::unique_ptr<TierStore> store, std::function<void()> at_put)
-      : store_(std::move(store)), at_put_(std::move(at_put)) {}
-
-  std::string_view name() const override { return store_->name(); }
-  std::vector<TierRecord> Inventory() override { return store_->Inventory(); }
-  StatusOr<std::vector<TierRecord>> Find(const std::span<const TierKey> keys, TierTransfer& call) override {
-    return store_->Find(keys, call);
-  }
-  Status Put(const TierRecord& record, TierTransfer& payload) override {
-    at_put_();
-    return store_->Put(record, payload);
-  }
-  StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override { return store_->Get(key, sink); }
-  Status Drop(const TierKey& key, TierTransfer& call) override { return store_->Drop(key, call); }
-  TierContents Contents() const override { return store_->Contents(); }
-
- private:
-  const std::unique_ptr<TierStore> store_;
-  const std::function<void()> at_put_;
 };
 
 class Persist : public testing::TestWithParam<bool> {

@@ -33,11 +33,12 @@ inline std::unique_ptr<Tier> Threaded(std::unique_ptr<TierStore> store, const Cl
 
 class Rig {
  public:
-  Rig(const StateShape& shape, const int64_t budget, std::vector<std::unique_ptr<Tier>> tiers,
-      const std::string& identity = "model")
-      : shape_(shape),
-        cache_({.shape = shape, .budget_bytes = budget, .slots_without_bytes = 4, .identity = identity},
-               std::move(tiers)) {}
+  Rig(const StateShape& shape, const int64_t budget, std::vector<std::unique_ptr<Tier>> tiers)
+      : Rig(CacheOptions{.shape = shape, .budget_bytes = budget, .slots_without_bytes = 4, .identity = "model"},
+            std::move(tiers)) {}
+  // `clock`: of the tiers; null: the real one.
+  Rig(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers, const Clock* const clock = nullptr)
+      : shape_(options.shape), clock_(clock == nullptr ? real_clock_ : *clock), cache_(options, std::move(tiers)) {}
 
   // Brings, resumes, checks every byte that is reused, runs the rest, keeps it.
   PrefixMatch Whole(const Tokens& tokens, const Scope& scope = {}) {
@@ -91,7 +92,8 @@ class Rig {
   }
 
   const StateShape shape_;
-  RealClock clock_;
+  const RealClock real_clock_;
+  const Clock& clock_;
   CacheManager cache_;
   std::string_view tier_;
 };

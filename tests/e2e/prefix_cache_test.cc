@@ -284,6 +284,8 @@ TEST(PrefixCacheDisk, DamagedRecordsAreMissesAndNeverAnswers) {
       cold = Cold(*stub, request);
       ExpectSameAnswer(Collect(*stub, request), cold);
       EXPECT_TRUE(daemon.BecomesIdle());
+      daemon.daemon().BeginDrain();
+      daemon.daemon().Persist({});
     }
     int damaged = 0;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder.path())) {

@@ -77,7 +77,7 @@ class Bench {
       out.raw_put.push_back(Timed(clock_, raw_put));
       out.put.push_back(Timed(clock_, [&] {
         const Status status = Await<Status>([&](cache::TierDone done) {
-          return tier->Put({key, "", bytes}, {{payload_}, nullptr}, kNever, std::move(done));
+          return tier->Put({.key = key, .payload_bytes = bytes}, {{payload_}, nullptr}, kNever, std::move(done));
         });
         Check(status.ok(), "the record is stored", status.message());
       }));

@@ -41,7 +41,7 @@ TEST_P(TierConformance, KeepsHeadersOfEverySizeAndRefusesLonger) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{100'000}, kTierHeaderBytesMax}) {
     SCOPED_TRACE(bytes);
     const std::string header(static_cast<size_t>(bytes), static_cast<char>(bytes % 251));
-    const TierRecord record{MadeKey(bytes), header, 10};
+    const TierRecord record{.key = MadeKey(bytes), .header = header, .payload_bytes = 10};
     EXPECT_EQ(PutNow(*place, *tier, record, MadeBytes(1, 10)).ToString(), "OK");
     const StatusOr<Got> got = GetNow(*place, *tier, record.key, 10);
     ASSERT_EQ(got.status().ToString(), "OK");
@@ -52,7 +52,7 @@ TEST_P(TierConformance, KeepsHeadersOfEverySizeAndRefusesLonger) {
     EXPECT_TRUE(found->front().header == header);
     EXPECT_EQ(found->front().payload_bytes, 10);
   }
-  const TierRecord longer{MadeKey(1), std::string(kTierHeaderBytesMax + 1, 'x'), 10};
+  const TierRecord longer{.key = MadeKey(1), .header = std::string(kTierHeaderBytesMax + 1, 'x'), .payload_bytes = 10};
   EXPECT_EQ(PutNow(*place, *tier, longer, MadeBytes(1, 10)).code(), StatusCode::kInvalidArgument);
 }
 
@@ -76,7 +76,8 @@ TEST_P(TierConformance, GathersAndScattersAcrossSpansOfAnySize) {
       at += count;
     }
     Awaited<Status> put;
-    ASSERT_TRUE(tier->Put({MadeKey(round), "", bytes}, gather, kNever, put.Done()).ok());
+    ASSERT_TRUE(
+        tier->Put({.key = MadeKey(round), .header = "", .payload_bytes = bytes}, gather, kNever, put.Done()).ok());
     ASSERT_EQ(put.Wait(*place, *tier).ToString(), "OK");
     Awaited<StatusOr<std::string>> get;
     ASSERT_TRUE(tier->Get(MadeKey(round), scatter, kNever, get.Done()).ok());
@@ -108,8 +109,9 @@ TEST_P(TierConformance, FindsInTheOrderOfTheQuestion) {
 
 TEST_P(TierConformance, ReplacesARecordOfTheSameKey) {
   const auto tier = Open();
-  ASSERT_TRUE(PutNow(*place, *tier, {MadeKey(1), "old", 5000}, MadeBytes(1, 5000)).ok());
-  ASSERT_TRUE(PutNow(*place, *tier, {MadeKey(1), "new", 70}, MadeBytes(2, 70)).ok());
+  ASSERT_TRUE(
+      PutNow(*place, *tier, {.key = MadeKey(1), .header = "old", .payload_bytes = 5000}, MadeBytes(1, 5000)).ok());
+  ASSERT_TRUE(PutNow(*place, *tier, {.key = MadeKey(1), .header = "new", .payload_bytes = 70}, MadeBytes(2, 70)).ok());
   const StatusOr<Got> got = GetNow(*place, *tier, MadeKey(1), 70);
   ASSERT_EQ(got.status().ToString(), "OK");
   EXPECT_EQ(got->header, "new");
@@ -123,10 +125,104 @@ TEST_P(TierConformance, DropsARecordAndNothingElse) {
   const auto tier = Open();
   ASSERT_TRUE(PutMade(*place, *tier, 1, 1000).ok());
   ASSERT_TRUE(PutMade(*place, *tier, 2, 1000).ok());
-  EXPECT_EQ(DropNow(*place, *tier, MadeKey(1)).ToString(), "OK");
-  EXPECT_EQ(DropNow(*place, *tier, MadeKey(3)).ToString(), "OK") << "one that never was";
+  EXPECT_EQ(DropNow(*place, *tier, OnlyOf(1)).ToString(), "OK");
+  EXPECT_EQ(DropNow(*place, *tier, OnlyOf(3)).ToString(), "OK") << "one that never was";
   EXPECT_EQ(GetMade(*place, *tier, 1, 1000).code(), StatusCode::kNotFound);
   EXPECT_EQ(GetMade(*place, *tier, 2, 1000).ToString(), "OK");
+}
+
+// Spaces are dropped one by one, by their first half, or all.
+TEST_P(TierConformance, DropsWhatBeginsAlike) {
+  const auto tier = Open();
+  const auto space = [](const int first, const int second) {
+    TierSpace out;
+    std::fill_n(out.begin(), out.size() / 2, static_cast<std::byte>(first));
+    std::fill(out.begin() + out.size() / 2, out.end(), static_cast<std::byte>(second));
+    return out;
+  };
+  const std::vector<TierSpace> spaces = {space(1, 1), space(1, 2), space(1, 2), space(2, 2), space(2, 1)};
+  const auto there = [&] {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < spaces.size(); ++i) {
+      if (GetNow(*place, *tier, MadeKey(i), 100).ok()) found.push_back(i);
+    }
+    return found;
+  };
+  for (size_t i = 0; i < spaces.size(); ++i) {
+    const TierRecord record{.key = MadeKey(i), .space = spaces[i], .header = "h", .payload_bytes = 100};
+    ASSERT_EQ(PutNow(*place, *tier, record, MadeBytes(i, 100)).ToString(), "OK");
+  }
+  const auto found = FindNow(*place, *tier, {MadeKey(3)});
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_EQ(found->front().space, spaces[3]);
+  EXPECT_EQ(there().size(), 5u);
+  EXPECT_EQ(DropNow(*place, *tier, {.space = space(1, 1), .bytes = 32}).ToString(), "OK");
+  EXPECT_EQ(there(), (std::vector<size_t>{1, 2, 3, 4}));
+  EXPECT_EQ(DropNow(*place, *tier, {.space = space(1, 0), .bytes = 16}).ToString(), "OK");
+  EXPECT_EQ(there(), (std::vector<size_t>{3, 4}));
+  EXPECT_TRUE(FindNow(*place, *tier, {MadeKey(1), MadeKey(2)})->empty());
+  EXPECT_EQ(DropNow(*place, *tier, {}).ToString(), "OK");
+  EXPECT_TRUE(there().empty());
+  ASSERT_TRUE(PutMade(*place, *tier, 3, 100).ok());
+  EXPECT_EQ(GetMade(*place, *tier, 3, 100).ToString(), "OK") << "what is put later stays";
+}
+
+TEST_P(TierConformance, ADropIsAfterThePutsBeforeItAndBeforeThoseAfterIt) {
+  auto tier = Open();
+  constexpr int64_t kBytes = 200'000;
+  constexpr uint64_t kPuts = 20;
+  const std::vector<std::byte> payload = MadeBytes(1, kBytes);
+  std::vector<Awaited<Status>> puts(2 * kPuts);
+  const auto put = [&](const uint64_t i) {
+    const TierRecord record{.key = MadeKey(i), .space = MadeSpace(7), .header = "h", .payload_bytes = kBytes};
+    ASSERT_TRUE(tier->Put(record, {{payload}, nullptr}, kNever, puts[i].Done()).ok());
+  };
+  for (uint64_t i = 0; i < kPuts; ++i) put(i);
+  Awaited<Status> drop;
+  ASSERT_TRUE(tier->Drop(OnlyOf(7), kNever, drop.Done()).ok());
+  for (uint64_t i = kPuts; i < 2 * kPuts; ++i) put(i);
+  EXPECT_EQ(drop.Wait(*place, *tier).ToString(), "OK");
+  for (Awaited<Status>& each : puts) (void)each.Wait(*place, *tier);
+  const auto judge = [&] {
+    for (uint64_t i = 0; i < 2 * kPuts; ++i) {
+      EXPECT_EQ(GetNow(*place, *tier, MadeKey(i), kBytes).status().code(),
+                i < kPuts ? StatusCode::kNotFound : StatusCode::kOk)
+          << i;
+    }
+  };
+  judge();
+  if (!GetParam().is_durable) return;
+  tier.reset();
+  tier = Open();
+  judge();
+}
+
+TEST_P(TierConformance, SaysWhatItHasEvicted) {
+  if (!GetParam().has_budget) GTEST_SKIP() << "a shared tier does not know";
+  const auto tier = Open(500'000);
+  for (uint64_t seed = 0; seed < 6; ++seed) ASSERT_TRUE(PutMade(*place, *tier, seed, 100'000).ok());
+  std::vector<TierKey> gone = tier->TakeGone();
+  ASSERT_GE(gone.size(), 2u);
+  EXPECT_EQ(static_cast<int64_t>(gone.size()), tier->Stats().evictions);
+  for (size_t i = 0; i < gone.size(); ++i) EXPECT_EQ(gone[i], MadeKey(i)) << "oldest first";
+  EXPECT_TRUE(tier->TakeGone().empty());
+  ASSERT_FALSE(GetNow(*place, *tier, MadeKey(5), 7).ok()) << "of another size: damaged";
+  EXPECT_EQ(tier->TakeGone(), std::vector<TierKey>{MadeKey(5)});
+}
+
+TEST_P(TierConformance, WhatWasUsedEarlierDoesNotPushOutWhatWasUsedLater) {
+  if (!GetParam().has_budget) GTEST_SKIP() << "the server has the budget";
+  const auto tier = Open(500'000);
+  const auto put = [&](const uint64_t seed, const TimeNs used_at) {
+    return PutNow(*place, *tier, {.key = MadeKey(seed), .header = "h", .payload_bytes = 100'000, .used_at = used_at},
+                  MadeBytes(seed, 100'000));
+  };
+  for (const uint64_t seed : {1, 2, 3, 4}) ASSERT_EQ(put(seed, static_cast<TimeNs>(1000 - seed)).ToString(), "OK");
+  EXPECT_EQ(put(5, 900).code(), StatusCode::kResourceExhausted) << "all that is there was used later";
+  EXPECT_EQ(put(6, 998).ToString(), "OK");
+  const auto is_there = [&](const uint64_t seed) { return GetNow(*place, *tier, MadeKey(seed), 100'000).ok(); };
+  EXPECT_FALSE(is_there(4)) << "used earliest";
+  for (const uint64_t seed : {1, 2, 3, 6}) EXPECT_TRUE(is_there(seed)) << seed;
 }
 
 TEST_P(TierConformance, ASinkOfAnotherSizeIsDataLossAndTheRecordGoes) {
@@ -179,7 +275,7 @@ TEST_P(TierConformance, KeepsItsRecordsWhileClosedOrNotAtAll) {
   auto tier = Open();
   for (uint64_t seed = 0; seed < 5; ++seed) ASSERT_TRUE(PutMade(*place, *tier, seed, 70'000).ok());
   ASSERT_TRUE(GetMade(*place, *tier, 0, 70'000).ok());
-  ASSERT_TRUE(DropNow(*place, *tier, MadeKey(2)).ok());
+  ASSERT_TRUE(DropNow(*place, *tier, OnlyOf(2)).ok());
   tier.reset();
   tier = Open();
   for (uint64_t seed = 0; seed < 5; ++seed) {
@@ -202,7 +298,9 @@ TEST_P(TierConformance, LetsTheCallersMemoryGoBeforeDoneRuns) {
       held_in_done += watched.expired() ? 0 : 1;
       next(std::move(status));
     };
-    ASSERT_TRUE(tier->Put({MadeKey(1), "", 100'000}, {{payload}, std::move(handle)}, kNever, done).ok());
+    ASSERT_TRUE(tier->Put({.key = MadeKey(1), .header = "", .payload_bytes = 100'000}, {{payload}, std::move(handle)},
+                          kNever, done)
+                    .ok());
   }
   EXPECT_TRUE(put.Wait(*place, *tier).ok());
   Awaited<StatusOr<std::string>> get;
@@ -240,7 +338,9 @@ TEST_P(TierConformance, ClosingEndsEveryCallOnce) {
   {
     const auto tier = Open();
     for (size_t i = 0; i < puts.size(); ++i) {
-      ASSERT_TRUE(tier->Put({MadeKey(i), "", 300'000}, {{payload}, nullptr}, kNever, puts[i].Done()).ok());
+      ASSERT_TRUE(tier->Put({.key = MadeKey(i), .header = "", .payload_bytes = 300'000}, {{payload}, nullptr}, kNever,
+                            puts[i].Done())
+                      .ok());
       ASSERT_TRUE(tier->Get(MadeKey(i), {{filled[i]}, nullptr}, kNever, gets[i].Done()).ok());
       accepted += 2;
     }
@@ -257,7 +357,7 @@ TEST_P(TierConformance, CountsWhatItDoes) {
   for (uint64_t seed = 0; seed < 3; ++seed) ASSERT_TRUE(PutMade(*place, *tier, seed, 200'000).ok());
   ASSERT_TRUE(GetMade(*place, *tier, 0, 200'000).ok());
   ASSERT_FALSE(GetMade(*place, *tier, 7, 200'000).ok());
-  ASSERT_TRUE(DropNow(*place, *tier, MadeKey(0)).ok());
+  ASSERT_TRUE(DropNow(*place, *tier, OnlyOf(0)).ok());
   ASSERT_TRUE(FindNow(*place, *tier, {MadeKey(1)}).ok());
   const TierStats stats = tier->Stats();
   EXPECT_EQ(stats.puts, 3);
@@ -296,7 +396,9 @@ TEST_P(TierConformance, ServesNoGarbageToManyCallsAtOnce) {
     Slot& slot = slots[random.Next() % slots.size()];
     if (slot.put) {
       const Status status = slot.put->Wait(*place, *tier);
-      ASSERT_TRUE(status.ok() || status.code() == StatusCode::kResourceExhausted) << status.ToString();
+      ASSERT_TRUE(status.ok() || status.code() == StatusCode::kResourceExhausted ||
+                  status.code() == StatusCode::kCancelled)  // Dropped meanwhile.
+          << status.ToString();
     }
     if (slot.get) {
       const StatusOr<std::string> header = slot.get->Wait(*place, *tier);
@@ -318,8 +420,12 @@ TEST_P(TierConformance, ServesNoGarbageToManyCallsAtOnce) {
       case 1:
         slot.bytes = MadeBytes(slot.seed, bytes);
         slot.put.emplace();
-        ASSERT_TRUE(
-            tier->Put({key, std::to_string(slot.seed), bytes}, {{slot.bytes}, nullptr}, kNever, slot.put->Done()).ok());
+        ASSERT_TRUE(tier->Put({.key = key,
+                               .space = MadeSpace(slot.seed),
+                               .header = std::to_string(slot.seed),
+                               .payload_bytes = bytes},
+                              {{slot.bytes}, nullptr}, kNever, slot.put->Done())
+                        .ok());
         break;
       case 2:
       case 3:
@@ -329,7 +435,7 @@ TEST_P(TierConformance, ServesNoGarbageToManyCallsAtOnce) {
         break;
       default:
         slot.put.emplace();
-        ASSERT_TRUE(tier->Drop(key, kNever, slot.put->Done()).ok());
+        ASSERT_TRUE(tier->Drop(OnlyOf(slot.seed), kNever, slot.put->Done()).ok());
     }
   }
   for (Slot& slot : slots) {

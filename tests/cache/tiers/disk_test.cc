@@ -280,7 +280,7 @@ TEST_F(DiskTest, EveryFlippedBitTruncationAndSwapIsSeen) {
   }
   {
     const auto tier = Open(kBudget);
-    ASSERT_TRUE(DropNow(*this, *tier, MadeKey(2)).ok());
+    ASSERT_TRUE(DropNow(*this, *tier, OnlyOf(2)).ok());
   }
   SplitMix64 random(3);
   const auto expect_seen = [&](const std::string& bad, const std::string& how) {
@@ -320,6 +320,44 @@ TEST_F(DiskTest, EveryFlippedBitTruncationAndSwapIsSeen) {
   expect_seen(sound + std::string(block_bytes, '\0'), "a block longer");
   Spill(sound_path, sound);
   EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, kBytes).ToString(), "OK") << "the undamaged file is still good";
+}
+
+// As after a power cut that undid the removal of the files, but not the line that was written before.
+TEST_F(DiskTest, WhatWasDroppedStaysAwayThoughItsFilesAreThere) {
+  {
+    const auto tier = Open(kBudget);
+    for (const uint64_t seed : {1, 2, 3}) ASSERT_TRUE(PutMade(*this, *tier, seed, 1000).ok());
+  }
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const std::string& path : Files(".record")) files.emplace_back(path, Slurp(path));
+  ASSERT_TRUE(DropNow(*this, *Open(kBudget), OnlyOf(1)).ok());
+  EXPECT_EQ(Files(".record").size(), 2u);
+  for (const auto& [path, bytes] : files) Spill(path, bytes);
+  {
+    const auto tier = Open(kBudget);
+    EXPECT_EQ(tier->Stats().records, 2);
+    EXPECT_EQ(GetMade(*this, *tier, 1, 1000).code(), StatusCode::kNotFound);
+    EXPECT_EQ(GetMade(*this, *tier, 2, 1000).ToString(), "OK");
+    EXPECT_EQ(Files(".record").size(), 2u);
+    ASSERT_TRUE(PutMade(*this, *tier, 1, 1000).ok());
+  }
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, 1000).ToString(), "OK") << "put after the drop";
+}
+
+TEST_F(DiskTest, WithoutASoundListOfDropsNothingIsBelieved) {
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 1, 1000).ok());
+  ASSERT_TRUE(DropNow(*this, *Open(kBudget), OnlyOf(9)).ok());
+  const std::string list = Files("dropped").at(0);
+  std::string bad = Slurp(list);
+  bad[bad.size() / 2] ^= 1;
+  Spill(list, bad);
+  {
+    const auto tier = Open(kBudget);
+    EXPECT_EQ(tier->Stats().records, 0);
+    EXPECT_TRUE(Files(".record").empty());
+    ASSERT_TRUE(PutMade(*this, *tier, 2, 1000).ok());
+  }
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 2, 1000).ToString(), "OK") << "the list is sound again";
 }
 
 TEST_F(DiskTest, DamagedHeadsAreNoRecordsOfTheInventory) {
@@ -370,7 +408,7 @@ TEST_P(DiskFaults, EveryCallMayFailOnce) {
       note(PutMade(*this, **tier, 2, 10));
       note(FindNow(*this, **tier, {MadeKey(1), MadeKey(2)}).status());
       (*tier)->Inventory();
-      note(DropNow(*this, **tier, MadeKey(2)));
+      note(DropNow(*this, **tier, OnlyOf(2)));
     } else {
       note(tier.status());
     }
@@ -437,8 +475,9 @@ TEST_F(DiskTest, AFullDiskEvictsBelowTheBudgetAndRefusesWhatCannotFit) {
     const uint64_t key = random.Next() % 8;
     const auto made = std::make_shared<std::vector<std::byte>>(
         MadeBytes(key * 1'000'000 + version, static_cast<int64_t>(random.Next() % 400'000)));
-    const TierRecord record{MadeKey(key), std::to_string(seed) + "/" + std::to_string(version),
-                            static_cast<int64_t>(made->size())};
+    const TierRecord record{.key = MadeKey(key),
+                            .header = std::to_string(seed) + "/" + std::to_string(version),
+                            .payload_bytes = static_cast<int64_t>(made->size())};
     {
       const MutexLock lock(mu);
       while (open >= 3) cv.Wait(mu);

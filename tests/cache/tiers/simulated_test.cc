@@ -47,8 +47,12 @@ std::string CourseOf(const uint64_t seed, TierStats& stats) {
       ++open;
       if (kind == 0) {
         slot.bytes = MadeBytes(key, kBytes);
-        EXPECT_TRUE(
-            tier->Put({MadeKey(key), std::to_string(key), kBytes}, {{slot.bytes}, nullptr}, deadline, end).ok());
+        EXPECT_TRUE(tier->Put({.key = MadeKey(key),
+                               .space = MadeSpace(key),
+                               .header = std::to_string(key),
+                               .payload_bytes = kBytes},
+                              {{slot.bytes}, nullptr}, deadline, end)
+                        .ok());
       } else if (kind == 1) {
         slot.bytes.assign(kBytes, std::byte{0});
         const auto end_get = [&, end, key](const StatusOr<std::string>& header) {
@@ -60,7 +64,7 @@ std::string CourseOf(const uint64_t seed, TierStats& stats) {
         };
         EXPECT_TRUE(tier->Get(MadeKey(key), {{slot.bytes}, nullptr}, deadline, end_get).ok());
       } else {
-        EXPECT_TRUE(tier->Drop(MadeKey(key), deadline, end).ok());
+        EXPECT_TRUE(tier->Drop(OnlyOf(key), deadline, end).ok());
       }
     }
     clock.Advance(static_cast<TimeNs>(random.Next() % (3 * kMs)));
@@ -113,7 +117,8 @@ TEST(SimulatedTierTest, NothingEndsInsideTheCallOrBeforeItsTime) {
       MakeSimulatedTier(MakeRamStore(1000), clock, {.delay_min = 10, .delay_max = 10, .bytes_per_second = 1e9});
   const std::vector<std::byte> payload = MadeBytes(1, 90);
   Awaited<Status> put;
-  ASSERT_TRUE(tier->Put({MadeKey(1), "", 90}, {{payload}, nullptr}, kNever, put.Done()).ok());
+  ASSERT_TRUE(
+      tier->Put({.key = MadeKey(1), .header = "", .payload_bytes = 90}, {{payload}, nullptr}, kNever, put.Done()).ok());
   EXPECT_FALSE(put.IsDone());
   EXPECT_EQ(tier->Poll(0), 100);
   clock.Advance(99);

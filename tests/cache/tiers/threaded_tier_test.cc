@@ -54,7 +54,7 @@ class BlockingStore final : public TierStore {
     door_->Pass();
     return ram_->Get(key, sink);
   }
-  Status Drop(const TierKey& key, TierTransfer& call) override { return ram_->Drop(key, call); }
+  Status Drop(const TierSpaces& of, TierTransfer& call) override { return ram_->Drop(of, call); }
   TierContents Contents() const override { return ram_->Contents(); }
 
  private:
@@ -81,19 +81,25 @@ TEST_F(ThreadedTierTest, AFullQueueRefusesAtOnceAndCountsIt) {
   const std::vector<std::byte> payload = MadeBytes(1, 10);
   std::vector<Awaited<Status>> puts(4);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(tier->Put({MadeKey(i), "", 10}, {{payload}, nullptr}, kNever, puts[i].Done()).ok());
+    ASSERT_TRUE(
+        tier->Put({.key = MadeKey(i), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever, puts[i].Done())
+            .ok());
   }
-  EXPECT_EQ(tier->Put({MadeKey(3), "", 10}, {{payload}, nullptr}, kNever, puts[3].Done()).code(),
-            StatusCode::kResourceExhausted);
-  std::vector<std::byte> filled(10);
-  EXPECT_EQ(tier->Get(MadeKey(3), {{filled}, nullptr}, kNever, [](const StatusOr<std::string>&) {}).code(),
-            StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      tier->Put({.key = MadeKey(3), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever, puts[3].Done())
+          .code(),
+      StatusCode::kResourceExhausted);
+  // Reads have a queue of their own.
+  std::vector<Awaited<StatusOr<std::vector<TierRecord>>>> finds(4);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tier->Find({MadeKey(9)}, kNever, finds[i].Done()).ok());
+  EXPECT_EQ(tier->Find({MadeKey(9)}, kNever, finds[3].Done()).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(tier->Stats().put_misses[static_cast<size_t>(TierMiss::kFull)], 1);
   EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kFull)], 1);
-  EXPECT_EQ(tier->Stats().in_flight, 3);
+  EXPECT_EQ(tier->Stats().in_flight, 6);
   EXPECT_EQ(tier->Stats().in_flight_bytes, 30);
   door->Set(true);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(puts[i].Wait(*this, *tier).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(finds[i].Wait(*this, *tier).ok());
   EXPECT_FALSE(puts[3].IsDone()) << "a refused call has no end";
   EXPECT_EQ(tier->Stats().in_flight, 0);
 }
@@ -103,8 +109,12 @@ TEST_F(ThreadedTierTest, BytesInFlightAreLimitedButOneLargeCallRuns) {
   door->Set(false);
   const std::vector<std::byte> payload = MadeBytes(1, 1000);
   Awaited<Status> large;
-  ASSERT_TRUE(tier->Put({MadeKey(0), "", 1000}, {{payload}, nullptr}, kNever, large.Done()).ok());
-  EXPECT_EQ(tier->Put({MadeKey(1), "", 1000}, {{payload}, nullptr}, kNever, [](const Status&) {}).code(),
+  ASSERT_TRUE(
+      tier->Put({.key = MadeKey(0), .header = "", .payload_bytes = 1000}, {{payload}, nullptr}, kNever, large.Done())
+          .ok());
+  EXPECT_EQ(tier->Put({.key = MadeKey(1), .header = "", .payload_bytes = 1000}, {{payload}, nullptr}, kNever,
+                      [](const Status&) {})
+                .code(),
             StatusCode::kResourceExhausted);
   door->Set(true);
   EXPECT_TRUE(large.Wait(*this, *tier).ok());
@@ -119,7 +129,9 @@ TEST_F(ThreadedTierTest, AStuckStoreCostsMissesByDeadlineAndReleasesTheMemory) {
   std::vector<Awaited<StatusOr<std::string>>> gets(10);
   std::vector<std::byte> filled(1000);
   for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(tier->Put({MadeKey(i), "", 1000}, {{payload}, handle}, In(20), puts[i].Done()).ok());
+    ASSERT_TRUE(
+        tier->Put({.key = MadeKey(i), .header = "", .payload_bytes = 1000}, {{payload}, handle}, In(20), puts[i].Done())
+            .ok());
     ASSERT_TRUE(tier->Get(MadeKey(i), {{filled}, handle}, In(30), gets[i].Done()).ok());
   }
   for (int i = 0; i < 10; ++i) {
@@ -150,9 +162,11 @@ TEST_F(ThreadedTierTest, ReadsGoBeforeWrites) {
     order.emplace_back(what);
   };
   Awaited<Status> last;
-  ASSERT_TRUE(tier->Put({MadeKey(0), "", 10}, {{payload}, nullptr}, kNever, [&](Status) { note("put 0"); }).ok());
+  ASSERT_TRUE(tier->Put({.key = MadeKey(0), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever,
+                        [&](Status) { note("put 0"); })
+                  .ok());
   door->AwaitWaiting(1);
-  ASSERT_TRUE(tier->Put({MadeKey(1), "", 10}, {{payload}, nullptr}, kNever,
+  ASSERT_TRUE(tier->Put({.key = MadeKey(1), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever,
                         [&, done = last.Done()](Status status) {
                           note("put 1");
                           done(std::move(status));
@@ -174,7 +188,7 @@ TEST_F(ThreadedTierTest, DoneMayCallTheTierAgain) {
   ASSERT_TRUE(tier->Get(MadeKey(1), {{filled}, nullptr}, kNever,
                         [&](StatusOr<std::string> header) {
                           EXPECT_TRUE(header.ok());
-                          EXPECT_TRUE(tier->Drop(MadeKey(1), kNever, dropped.Done()).ok());
+                          EXPECT_TRUE(tier->Drop(OnlyOf(1), kNever, dropped.Done()).ok());
                         })
                   .ok());
   EXPECT_TRUE(dropped.Wait(*this, *tier).ok());
@@ -188,10 +202,10 @@ TEST_F(ThreadedTierTest, WhileClosingCallsAreRefusedAndOpenOnesCancelled) {
   std::atomic<int> refused = 0;
   Tier* const raw = tier.get();
   for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(tier->Put({MadeKey(i), "", 10}, {{payload}, nullptr}, kNever,
+    ASSERT_TRUE(tier->Put({.key = MadeKey(i), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever,
                           [&](const Status& status) {
                             cancelled += status.code() == StatusCode::kCancelled ? 1 : 0;
-                            refused += raw->Drop(MadeKey(1), kNever, nullptr).code() == StatusCode::kCancelled ? 1 : 0;
+                            refused += raw->Drop(OnlyOf(1), kNever, nullptr).code() == StatusCode::kCancelled ? 1 : 0;
                             if (cancelled == 5) door->Set(true);
                           })
                     .ok());
@@ -200,6 +214,40 @@ TEST_F(ThreadedTierTest, WhileClosingCallsAreRefusedAndOpenOnesCancelled) {
   tier.reset();
   EXPECT_EQ(cancelled, 5);
   EXPECT_EQ(refused, 5);
+}
+
+TEST_F(ThreadedTierTest, APutInTheMiddleOfItsWorkDoesNotSurviveADrop) {
+  const auto tier = Open({.threads = 2});
+  const std::vector<std::byte> payload = MadeBytes(1, 1000);
+  door->Set(false);
+  Awaited<Status> put;
+  ASSERT_TRUE(tier->Put({.key = MadeKey(1), .space = MadeSpace(1), .header = "h", .payload_bytes = 1000},
+                        {{payload}, nullptr}, kNever, put.Done())
+                  .ok());
+  door->AwaitWaiting(1);
+  EXPECT_EQ(DropNow(*this, *tier, OnlyOf(1)).ToString(), "OK");
+  door->Set(true);
+  EXPECT_EQ(put.Wait(*this, *tier).code(), StatusCode::kCancelled);
+  EXPECT_EQ(GetMade(*this, *tier, 1, 1000).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ThreadedTierTest, ADropIsTakenWhereTheQueueIsFull) {
+  const auto tier = Open({.threads = 1, .limits = {.queue_max = 1}});
+  const std::vector<std::byte> payload = MadeBytes(1, 1000);
+  door->Set(false);
+  Awaited<Status> put;
+  Awaited<Status> refused;
+  const auto record = [](const uint64_t seed) {
+    return TierRecord{.key = MadeKey(seed), .space = MadeSpace(seed), .header = "h", .payload_bytes = 1000};
+  };
+  ASSERT_TRUE(tier->Put(record(1), {{payload}, nullptr}, kNever, put.Done()).ok());
+  EXPECT_EQ(tier->Put(record(2), {{payload}, nullptr}, kNever, refused.Done()).code(), StatusCode::kResourceExhausted);
+  Awaited<Status> drop;
+  EXPECT_TRUE(tier->Drop(OnlyOf(1), kNever, drop.Done()).ok());
+  door->Set(true);
+  EXPECT_EQ(drop.Wait(*this, *tier).ToString(), "OK");
+  (void)put.Wait(*this, *tier);
+  EXPECT_EQ(GetMade(*this, *tier, 1, 1000).code(), StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -107,6 +107,9 @@ TierKey MadeKey(const uint64_t seed) {
   return key;
 }
 
+TierSpace MadeSpace(const uint64_t seed) { return MadeKey(seed + 1'000'000); }
+TierSpaces OnlyOf(const uint64_t seed) { return {.space = MadeSpace(seed), .bytes = sizeof(TierSpace)}; }
+
 Status PutNow(TierPlace& place, Tier& tier, const TierRecord& record, const std::vector<std::byte>& payload) {
   Awaited<Status> put;
   const Status accepted =
@@ -115,7 +118,10 @@ Status PutNow(TierPlace& place, Tier& tier, const TierRecord& record, const std:
 }
 
 Status PutMade(TierPlace& place, Tier& tier, const uint64_t seed, const int64_t payload_bytes) {
-  return PutNow(place, tier, {MadeKey(seed), MadeHeader(seed), payload_bytes}, MadeBytes(seed, payload_bytes));
+  return PutNow(
+      place, tier,
+      {.key = MadeKey(seed), .space = MadeSpace(seed), .header = MadeHeader(seed), .payload_bytes = payload_bytes},
+      MadeBytes(seed, payload_bytes));
 }
 
 StatusOr<Got> GetNow(TierPlace& place, Tier& tier, const TierKey& key, const int64_t payload_bytes) {
@@ -146,9 +152,9 @@ StatusOr<std::vector<TierRecord>> FindNow(TierPlace& place, Tier& tier, std::vec
   return find.Wait(place, tier);
 }
 
-Status DropNow(TierPlace& place, Tier& tier, const TierKey& key) {
+Status DropNow(TierPlace& place, Tier& tier, const TierSpaces& of) {
   Awaited<Status> drop;
-  const Status accepted = tier.Drop(key, place.Now() + kFarNs, drop.Done());
+  const Status accepted = tier.Drop(of, place.Now() + kFarNs, drop.Done());
   return accepted.ok() ? drop.Wait(place, tier) : accepted;
 }
 

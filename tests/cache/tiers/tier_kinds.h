@@ -75,6 +75,8 @@ class Awaited {
 // Bytes that depend on the seed alone.
 std::vector<std::byte> MadeBytes(uint64_t seed, int64_t count);
 TierKey MadeKey(uint64_t seed);
+TierSpace MadeSpace(uint64_t seed);  // Of PutMade.
+TierSpaces OnlyOf(uint64_t seed);    // No other's.
 
 // Calls with a deadline far away that wait for their end.
 Status PutNow(TierPlace& place, Tier& tier, const TierRecord& record, const std::vector<std::byte>& payload);
@@ -88,6 +90,6 @@ StatusOr<Got> GetNow(TierPlace& place, Tier& tier, const TierKey& key, int64_t p
 // OK where the record of PutMade is there as it was made; INTERNAL where anything else came.
 Status GetMade(TierPlace& place, Tier& tier, uint64_t seed, int64_t payload_bytes);
 StatusOr<std::vector<TierRecord>> FindNow(TierPlace& place, Tier& tier, std::vector<TierKey> keys);
-Status DropNow(TierPlace& place, Tier& tier, const TierKey& key);
+Status DropNow(TierPlace& place, Tier& tier, const TierSpaces& of);
 
 }  // namespace invar::cache

@@ -1,0 +1,64 @@
+// KnownRecords: which records one tier is known to hold: pages by key, states by the chain they hang on.
+//   A tier of our own (ram, disk): exactly what it holds. It is fed by the inventory, by what is written and by what
+//   the tier says has gone (Tier::TakeGone), so the tier's budget bounds it. A shared tier: what was written or found
+//   lately. Records there expire and others drop them, so nothing is believed for ever; beyond `records_max` all is
+//   forgotten, since it can be asked for again.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cache/tiers/tier.h"
+
+namespace invar::cache {
+
+class KnownRecords {
+ public:
+  struct State {
+    std::vector<TokenId> tail;  // Tokens of the page it lies in.
+    TierKey key{};
+  };
+
+  explicit KnownRecords(const size_t records_max) : records_max_(records_max) {}
+
+  bool Has(const TierKey& key, const TimeNs now) const {
+    const auto found = records_.find(key);
+    return found != records_.end() && now < found->second.until;
+  }
+  // The states that hang on the chain of `directory`; those of them that Has() denies are no longer believed.
+  std::span<const State> StatesOf(const TierKey& directory) const;
+
+  // `until`: how long it is believed; kNever: until it is forgotten.
+  void AddPage(const TierKey& key, const TierSpace& space, TimeNs until);
+  void AddState(const TierKey& directory, std::span<const TokenId> tail, const TierKey& key, const TierSpace& space,
+                TimeNs until);
+  void Forget(const TierKey& key);
+  void Forget(const TierSpaces& of);
+
+  size_t count() const { return records_.size(); }
+
+ private:
+  struct Record {
+    TierSpace space{};
+    TimeNs until = 0;
+    std::optional<TierKey> directory;  // Of states.
+  };
+  using Records = std::unordered_map<TierKey, Record, TierKeyHash>;
+
+  // Whether it is new.
+  bool Add(const TierKey& key, Record record);
+  Records::iterator Erase(Records::iterator at);
+
+  const size_t records_max_;
+  Records records_;
+  std::unordered_map<TierKey, std::vector<State>, TierKeyHash> states_;  // By directory.
+};
+
+}  // namespace invar::cache

@@ -1,0 +1,108 @@
+// See prefix_writer.h.
+#include "cache/tiers/prefix_writer.h"
+
+#include <utility>
+
+#include "cache/tiers/prefix_keys.h"
+#include "kernels/numerics.h"
+
+namespace invar::cache {
+
+using kernels::kPageTokens;
+
+struct PrefixWriter::Path {
+  std::vector<Digest> chain;
+  TierSpace space{};
+  size_t whole_pages() const { return chain.size() - 1; }
+};
+
+PrefixWriter::PrefixWriter(Options options, const std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events)
+    : options_(std::move(options)), tiers_(tiers), events_(std::move(events)) {}
+
+bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const TimeNs now) {
+  const Path path{ChainOf(options_.identity, scope, image.tokens), SpaceOf(scope)};
+  bool all = true;
+  for (KnownTier& to : tiers_) {
+    to.ForgetGone();
+    // A state whose pages are missing could not be resumed from.
+    all = WritePages(to, image, path, now) && (image.state.empty() || WriteState(to, image, path, now)) && all;
+  }
+  return all;
+}
+
+bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const Path& path, const TimeNs now) {
+  const size_t whole = path.whole_pages();
+  for (size_t p = 0; p < whole; ++p) {
+    const TierKey key = PageKey(path.chain[p + 1]);
+    // Where a tier gives up some of what was used at one time, the deepest goes first: the rest hangs on what is above.
+    const auto used_at = image.used_at + static_cast<TimeNs>(whole - p);
+    if (to.known().Has(key, now)) {
+      to.tier().Use(key, used_at);
+      continue;
+    }
+    const TierRecord record{
+        .key = key, .space = path.space, .header = PageHeader(path.chain[p + 1]), .used_at = used_at};
+    if (!Put(to, record, {image.pages[p]}, key, now)) return false;
+    to.known().AddPage(key, path.space, to.UntilIfPut(now));
+    ++counts_.pages;
+  }
+  return true;
+}
+
+bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Path& path, const TimeNs now) {
+  const size_t whole = path.whole_pages();
+  const Digest& chain = path.chain.back();
+  const std::span<const TokenId> tail = image.tokens.subspan(whole * kPageTokens);
+  const TierKey directory = DirectoryKey(chain);
+  const TierKey key = StateKey(chain, tail);
+  if (to.known().Has(key, now)) {
+    to.tier().Use(key, image.used_at);
+    return true;
+  }
+  std::vector<std::span<const std::byte>> spans = {image.state};
+  if (!tail.empty()) spans.push_back(image.pages[whole]);
+  const TierRecord record{
+      .key = key, .space = path.space, .header = StateHeader(chain, tail), .used_at = image.used_at};
+  if (!Put(to, record, spans, key, now)) return false;
+  to.known().AddState(directory, tail, key, path.space, to.UntilIfPut(now));
+  ++counts_.states;
+  if (!to.is_shared()) return true;
+  // Who shares the tier finds the state by its directory alone.
+  const TierRecord listing{.key = directory,
+                           .space = path.space,
+                           .header = DirectoryHeader(tail),
+                           .used_at = image.used_at,
+                           .merge = MergeDirectories};
+  if (Put(to, listing, {}, key, now)) return true;
+  to.known().Forget(key);
+  return false;
+}
+
+bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
+                       const TierKey& believed, const TimeNs now) {
+  record.payload_bytes = 0;
+  for (const std::span<const std::byte> span : spans) record.payload_bytes += static_cast<int64_t>(span.size());
+  const int64_t bytes = record.payload_bytes;
+  if (!events_->BeginWrite(bytes, options_.copy_bytes_max)) {
+    ++counts_.refused;
+    return false;
+  }
+  const auto copy = std::make_shared<std::vector<std::byte>>();
+  copy->reserve(static_cast<size_t>(bytes));
+  for (const std::span<const std::byte> span : spans) copy->insert(copy->end(), span.begin(), span.end());
+  TierPayload payload;
+  if (bytes > 0) payload.spans.emplace_back(*copy);
+  payload.keep_alive = copy;
+  const auto done = [events = events_, known = &to.known(), bytes, believed](const Status& status) {
+    // The index is told before it is true: who comes meanwhile has a miss.
+    if (!status.ok()) events->Post([known, believed] { known->Forget(believed); });
+    events->EndWrite(bytes);
+  };
+  const Status accepted = to.tier().Put(std::move(record), std::move(payload), now + options_.deadline, done);
+  if (accepted.ok()) return true;
+  events_->EndWrite(bytes);
+  ++counts_.refused;
+  return false;
+}
+
+}  // namespace invar::cache

@@ -1,0 +1,64 @@
+// PrefixWriter: memory of prefixes on its way to the tiers, page by page and state by state, copied so that memory
+// under I/O is never memory of the budget. What a tier has is not written again.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fingerprint.h"
+#include "base/ids.h"
+#include "cache/scope.h"
+#include "cache/tier_counts.h"
+#include "cache/tiers/known_tier.h"
+#include "cache/tiers/tier_events.h"
+
+namespace invar::cache {
+
+// Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty, last used at
+// `used_at`.
+struct StoredImage {
+  std::span<const TokenId> tokens;
+  std::vector<std::span<const std::byte>> pages;
+  std::span<const std::byte> state;
+  TimeNs used_at = 0;
+};
+
+class PrefixWriter {
+ public:
+  struct Options {
+    std::string identity;
+    int64_t copy_bytes_max = 0;
+    TimeNs deadline = 0;  // Of one record.
+  };
+
+  // Requires: `tiers` outlives this.
+  PrefixWriter(Options options, std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events);
+
+  // Copies and queues what no tier has of `image` yet. False: something was refused.
+  bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
+
+  const PrefixWriteCounts& counts() const { return counts_; }
+
+ private:
+  struct Path;
+
+  bool WritePages(KnownTier& to, const StoredImage& image, const Path& path, TimeNs now);
+  bool WriteState(KnownTier& to, const StoredImage& image, const Path& path, TimeNs now);
+  // `believed`: the record that is not, where this fails.
+  bool Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
+           const TierKey& believed, TimeNs now);
+
+  // Set at construction.
+  const Options options_;
+  const std::span<KnownTier> tiers_;
+  const std::shared_ptr<TierEvents> events_;  // With the tiers' threads.
+
+  PrefixWriteCounts counts_;
+};
+
+}  // namespace invar::cache

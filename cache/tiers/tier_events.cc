@@ -1,0 +1,78 @@
+// See tier_events.h.
+#include "cache/tiers/tier_events.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace invar::cache {
+
+void TierEvents::Post(std::function<void()> event) {
+  const MutexLock lock(mu_);
+  if (closed_) return;
+  events_.push_back(std::move(event));
+  if (wake_) wake_();
+}
+
+void TierEvents::RunAll() {
+  std::vector<std::function<void()>> events;
+  {
+    const MutexLock lock(mu_);
+    events.swap(events_);
+  }
+  for (const std::function<void()>& event : events) event();
+}
+
+void TierEvents::Close() {
+  const MutexLock lock(mu_);
+  closed_ = true;
+  events_.clear();
+}
+
+bool TierEvents::BeginWrite(const int64_t bytes, const int64_t bytes_max) {
+  const MutexLock lock(mu_);
+  // One may always go alone: what is larger than the limit could never be written otherwise.
+  if (writing_bytes_ > 0 && writing_bytes_ + bytes > bytes_max) return false;
+  writing_bytes_ += bytes;
+  return true;
+}
+
+void TierEvents::EndWrite(const int64_t bytes) {
+  const MutexLock lock(mu_);
+  writing_bytes_ -= bytes;
+  ++ended_;
+  end_.NotifyAll();
+}
+
+int64_t TierEvents::writing_bytes() const {
+  const MutexLock lock(mu_);
+  return writing_bytes_;
+}
+
+void TierEvents::CountEnd() {
+  const MutexLock lock(mu_);
+  ++ended_;
+  end_.NotifyAll();
+}
+
+int64_t TierEvents::ended() const {
+  const MutexLock lock(mu_);
+  return ended_;
+}
+
+bool TierEvents::AwaitEnd(const int64_t ended, const Clock& clock, const TimeNs deadline,
+                          const std::stop_token& hurry) const {
+  const std::stop_callback wake(hurry, [this] {
+    const MutexLock lock(mu_);
+    end_.NotifyAll();
+  });
+  const MutexLock lock(mu_);
+  while (ended_ == ended) {
+    const TimeNs left = deadline - clock.Now();
+    if (left <= 0 || hurry.stop_requested()) return false;
+    end_.WaitFor(mu_, std::chrono::nanoseconds(left));
+  }
+  return true;
+}
+
+}  // namespace invar::cache
