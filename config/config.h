@@ -17,6 +17,7 @@ using Duration = std::chrono::milliseconds;
 struct ApiToken {
   std::string tenant;
   std::string sha256;  // 64 lower-case hex digits.
+  bool admin = false;  // May see and flush what all tenants have.
   bool operator==(const ApiToken&) const = default;
 };
 

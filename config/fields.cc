@@ -81,13 +81,18 @@ std::vector<Field> MakeFields() {
        Takes::kOnReload},
 
       {"auth.tokens", TokensKind{+[](Config& c) -> std::vector<ApiToken>& { return c.auth.tokens; }},
-       "API tokens as {tenant, sha256 of the token}; given: every call needs `authorization: Bearer TOKEN`.",
+       "API tokens as {tenant, sha256 of the token, admin: true or false}; given: every call needs `authorization: "
+       "Bearer "
+       "TOKEN`. What all tenants have in the cache is shown and flushed for tokens with `admin: true` only; it is "
+       "false "
+       "where it is left out. In --set and the environment: `TENANT:SHA256` or `TENANT:SHA256:admin`, separated by "
+       "commas.",
        Takes::kOnReload},
       {"auth.health_exempt", BoolKind{+[](Config& c) -> bool& { return c.auth.health_exempt; }},
        "Answer grpc.health.v1 without a token, for probes that cannot send one.", Takes::kOnReload},
 
       {"ops.listen", AddressKind{+[](Config& c) -> std::string& { return c.ops.listen; }, true},
-       "Address of the HTTP port with /metrics, /livez, /readyz, /version and /configz; `off` closes it."},
+       "Address of the HTTP port with /metrics, /livez, /readyz, /version, /configz and /cache; `off` closes it."},
 
       {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
        "Who computes: `cpu`, or the slow scalar definition `reference`."},
@@ -403,10 +408,13 @@ struct Setter {
     std::vector<ApiToken> tokens;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
-      const std::string_view entry = text.substr(begin, end - begin);
+      std::string_view entry = text.substr(begin, end - begin);
+      constexpr std::string_view kAdmin = ":admin";
+      const bool admin = entry.ends_with(kAdmin);
+      if (admin) entry.remove_suffix(kAdmin.size());
       const size_t colon = entry.rfind(':');
       if (colon == std::string_view::npos) return Wanted(field, "an entry without ':'");
-      StatusOr<ApiToken> token = MakeToken(entry.substr(0, colon), entry.substr(colon + 1));
+      StatusOr<ApiToken> token = MakeToken(entry.substr(0, colon), entry.substr(colon + 1), admin);
       if (!token.ok()) return token.status();
       tokens.push_back(*std::move(token));
       begin = end + 1;
@@ -432,8 +440,9 @@ struct Printer {
     std::string out = "[";
     for (const ApiToken& token : kind.member(config)) {
       if (out.size() > 1) out += ", ";
-      out += fmt::format("{{tenant: {}, sha256: {}}}", Quote(token.tenant),
-                         Quote(mask_secrets ? std::string_view("(hidden)") : std::string_view(token.sha256)));
+      out += fmt::format("{{tenant: {}, sha256: {}{}}}", Quote(token.tenant),
+                         Quote(mask_secrets ? std::string_view("(hidden)") : std::string_view(token.sha256)),
+                         token.admin ? ", admin: true" : "");
     }
     return out + "]";
   }
@@ -464,7 +473,7 @@ struct Describer {
   std::string operator()(const AddressKind& kind) const {
     return kind.may_be_off ? "an address HOST:PORT, or off" : "an address HOST:PORT";
   }
-  std::string operator()(const TokensKind&) const { return "a list of {tenant, sha256}"; }
+  std::string operator()(const TokensKind&) const { return "a list of {tenant, sha256, admin}"; }
 };
 
 size_t EditDistance(const std::string_view a, const std::string_view b) {
@@ -512,7 +521,7 @@ std::string NearestPath(const std::string_view path) {
   return Nearest(path, paths);
 }
 
-StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_view sha256) {
+StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_view sha256, const bool admin) {
   const auto is_name = [](const char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
            c == '.';
@@ -527,7 +536,7 @@ StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_vi
         "(printf %s TOKEN | sha256sum)",
         "auth.tokens");
   }
-  return ApiToken{.tenant = std::string(tenant), .sha256 = std::string(sha256)};
+  return ApiToken{.tenant = std::string(tenant), .sha256 = std::string(sha256), .admin = admin};
 }
 
 Status SetFromText(const Field& field, const std::string_view text, Config& config) {

@@ -105,17 +105,21 @@ struct Reader {
     std::vector<ApiToken> tokens;
     for (const YAML::Node& entry : list) {
       if (Status s = CheckMap(entry, std::string(field.path)); !s.ok()) return s;
-      std::string tenant, sha256;
+      std::string tenant, sha256, admin = "false";
       for (const auto& pair : entry) {
         const std::string& key = pair.first.Scalar();
-        if (key != "tenant" && key != "sha256") {
-          constexpr std::string_view kKeys[] = {"tenant", "sha256"};
+        if (key != "tenant" && key != "sha256" && key != "admin") {
+          constexpr std::string_view kKeys[] = {"tenant", "sha256", "admin"};
           return UnknownKey(pair.first, fmt::format("{}.{}", field.path, key), Nearest(key, kKeys));
         }
         if (!pair.second.IsScalar()) return Error(pair.first, fmt::format("{}.{}: wants text", field.path, key));
-        (key == "tenant" ? tenant : sha256) = pair.second.Scalar();
+        const std::string& text = pair.second.Scalar();
+        if (key == "admin" && text != "true" && text != "false") {
+          return Error(pair.first, fmt::format("{}.admin: wants true or false, found '{}'", field.path, text));
+        }
+        (key == "tenant" ? tenant : key == "sha256" ? sha256 : admin) = text;
       }
-      StatusOr<ApiToken> token = MakeToken(tenant, sha256);
+      StatusOr<ApiToken> token = MakeToken(tenant, sha256, admin == "true");
       if (!token.ok()) return At(entry, token.status());
       tokens.push_back(*std::move(token));
     }

@@ -96,7 +96,8 @@ void Authenticator::Replace(const config::Config::Auth& config) {
   auto rules = std::make_shared<Rules>();
   rules->health_exempt = config.health_exempt;
   for (const config::ApiToken& token : config.tokens) {
-    rules->entries.push_back({.tenant = token.tenant, .digest = DigestFromHex(token.sha256)});
+    rules->entries.push_back(
+        {.caller = {.tenant = token.tenant, .admin = token.admin}, .digest = DigestFromHex(token.sha256)});
   }
   MutexLock lock(mu_);
   rules_ = std::move(rules);
@@ -107,11 +108,11 @@ std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
   return rules_;
 }
 
-StatusOr<std::string> Authenticator::Authenticate(const grpc::ServerContextBase& context,
-                                                  const std::string_view method) const {
+StatusOr<Caller> Authenticator::Authenticate(const grpc::ServerContextBase& context,
+                                             const std::string_view method) const {
   const std::shared_ptr<const Rules> rules = this->rules();
-  if (rules->entries.empty()) return std::string();
-  if (rules->health_exempt && method.starts_with("/grpc.health.v1.Health/")) return std::string();
+  if (rules->entries.empty()) return Caller();
+  if (rules->health_exempt && method.starts_with("/grpc.health.v1.Health/")) return Caller();
   const auto& metadata = context.client_metadata();
   // Two headers could be read differently by a proxy in front: exactly one.
   if (metadata.count("authorization") != 1) return TokenRequired();
@@ -119,9 +120,9 @@ StatusOr<std::string> Authenticator::Authenticate(const grpc::ServerContextBase&
   return AuthenticateHeader({header.data(), header.size()});
 }
 
-StatusOr<std::string> Authenticator::AuthenticateHeader(const std::string_view header) const {
+StatusOr<Caller> Authenticator::AuthenticateHeader(const std::string_view header) const {
   const std::shared_ptr<const Rules> rules = this->rules();
-  if (rules->entries.empty()) return std::string();
+  if (rules->entries.empty()) return Caller();
   if (!header.starts_with(kScheme) || header.size() > kTokenBytesMax) return TokenRequired();
   const Digest digest = Sha256(header.substr(kScheme.size()));
   const Entry* found = nullptr;
@@ -129,7 +130,7 @@ StatusOr<std::string> Authenticator::AuthenticateHeader(const std::string_view h
     if (EqualConstantTime(entry.digest, digest)) found = &entry;
   }
   if (found == nullptr) return TokenRequired();
-  return found->tenant;
+  return found->caller;
 }
 
 GateFactory::GateFactory(const Authenticator& authenticator, CancelNotice on_cancel)

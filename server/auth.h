@@ -19,20 +19,28 @@
 
 namespace invar::server {
 
+// Who calls.
+struct Caller {
+  std::string tenant;  // "": no tokens are configured.
+  bool admin = false;  // The token says so.
+};
+
 class Authenticator {
  public:
   explicit Authenticator(const config::Config::Auth& config);
 
   // Calls from now on are judged by `config`; open ones go on. Threads: any.
   void Replace(const config::Config::Auth& config);
-  // The tenant of the call; "" where no tokens are configured. Errors: UNAUTHENTICATED. Threads: any.
-  StatusOr<std::string> Authenticate(const grpc::ServerContextBase& context, std::string_view method) const;
+  // Errors: UNAUTHENTICATED. Threads: any.
+  StatusOr<Caller> Authenticate(const grpc::ServerContextBase& context, std::string_view method) const;
   // As above, from the value of the `authorization` header.
-  StatusOr<std::string> AuthenticateHeader(std::string_view header) const;
+  StatusOr<Caller> AuthenticateHeader(std::string_view header) const;
+  // Whether tokens are configured.
+  bool wants_tokens() const { return !rules()->entries.empty(); }
 
  private:
   struct Entry {
-    std::string tenant;
+    Caller caller;
     Digest digest;
   };
   struct Rules {

@@ -13,12 +13,14 @@
 
 #include "base/log.h"
 #include "config/fields.h"
+#include "server/admin_access.h"
+#include "server/cache_page.h"
 #include "server/version.h"
 
 namespace invar::server {
 namespace {
 
-constexpr char kServiceName[] = "invar.v1.GenerationService";
+constexpr const char* kServiceNames[] = {"", "invar.v1.GenerationService", "invar.v1.AdminService"};
 // Gateways ping every 10 to 30 s; gRPC's default would answer that with GOAWAY (too_many_pings) on long silent calls.
 constexpr int kPingIntervalMinMs = 10'000;
 // A peer whose machine vanished is noticed within a minute.
@@ -54,6 +56,11 @@ void SetArguments(const config::Config::Server& config, grpc::ServerBuilder& bui
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
 }
 
+// Of a Host header: with or without a port.
+bool IsLoopbackHost(const std::string_view host) {
+  return config::IsLoopback(host) || config::IsLoopback(std::string(host) + ":80");
+}
+
 }  // namespace
 
 Daemon::Daemon(config::Loaded config, const Clock& clock)
@@ -61,7 +68,9 @@ Daemon::Daemon(config::Loaded config, const Clock& clock)
       clock_(clock),
       metrics_(live_config_.config()->metrics.vllm_aliases),
       authenticator_(live_config_.config()->auth),
-      service_(live_config_, authenticator_, metrics_, clock_) {}
+      service_(live_config_, authenticator_, metrics_, clock_),
+      cache_view_(clock_),
+      admin_service_(live_config_, authenticator_, metrics_, service_.open_calls(), cache_view_) {}
 
 StatusOr<std::unique_ptr<Daemon>> Daemon::Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                 std::function<void(const Status&)> on_loaded) {
@@ -113,6 +122,7 @@ Status Daemon::StartGrpc() {
   auto sink = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, tls_->Credentials());
   builder.RegisterService(&service_);
+  builder.RegisterService(&admin_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     return InvalidArgument("the gRPC server did not start: check tls.certificate, tls.key and tls.client_ca");
@@ -135,7 +145,8 @@ Status Daemon::StartOps() {
                .alive = [this] { return Alive(); },
                .ready = [this] { return Ready(); },
                .version_json = [] { return fmt::format("{{\"name\":\"invard\",\"version\":\"{}\"}}\n", kVersion); },
-               .config_yaml = [this] { return config::PrintConfig(*live_config_.loaded()); }});
+               .config_yaml = [this] { return config::PrintConfig(*live_config_.loaded()); },
+               .cache_page = [this](const PageRequest& request) { return CachePage(request); }});
   if (!ops.ok()) return ops.status();
   ops_ = *std::move(ops);
   return OkStatus();
@@ -151,6 +162,7 @@ void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const
   model_ = *std::move(model);
   published_model_ = model_.get();
   service_.Serve(*model_);
+  admin_service_.Serve(*model_);
   {
     MutexLock lock(drain_mu_);
     if (!draining_) SetHealth(true);
@@ -163,8 +175,7 @@ void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const
 void Daemon::SetHealth(const bool serving) {
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   Check(health != nullptr, "the default health service is enabled");
-  health->SetServingStatus("", serving);
-  health->SetServingStatus(kServiceName, serving);
+  for (const char* const service : kServiceNames) health->SetServingStatus(service, serving);
 }
 
 Status Daemon::Reload(const config::Loaded& wanted) {
@@ -260,6 +271,37 @@ Status Daemon::Ready() {
   if (draining_) return Unavailable("draining");
   if (published_model_ == nullptr) return Unavailable("loading");
   return Alive();
+}
+
+Status Daemon::MaySeeCachePage(const PageRequest& request) const {
+  AdminCaller who{
+      .caller = {}, .by_token = authenticator_.wants_tokens(), .is_loopback = config::IsLoopback(config()->ops.listen)};
+  if (who.by_token) {
+    StatusOr<Caller> caller = authenticator_.AuthenticateHeader(BearerOf(request.authorization));
+    if (!caller.ok()) return caller.status();
+    who.caller = *std::move(caller);
+  } else if (!IsLoopbackHost(request.host)) {
+    // A page of another site whose name was made to lead here. (DNS rebinding; a token would keep it out.)
+    return Status(StatusCode::kPermissionDenied,
+                  "without API tokens this page is for a browser that names this "
+                  "machine: http://127.0.0.1:PORT/cache");
+  }
+  const StatusOr<std::optional<std::string>> tenants = TenantsFor(who, {});
+  if (!tenants.ok()) return tenants.status();
+  if (!tenants->has_value()) return OkStatus();
+  return Status(StatusCode::kPermissionDenied, "this page shows all tenants: use a token with admin: true");
+}
+
+PageAnswer Daemon::CachePage(const PageRequest& request) {
+  if (const Status may = MaySeeCachePage(request); !may.ok()) {
+    return {.status = may.code() == StatusCode::kUnauthenticated ? 401 : 403,
+            .html = "<!DOCTYPE html><title>invard</title><p>" + EscapeHtml(may.message()) + "</p>\n"};
+  }
+  ServedModel* const model = published_model_;
+  if (model == nullptr) return {.status = 503, .html = "<!DOCTYPE html><title>invard</title><p>loading</p>\n"};
+  const std::shared_ptr<const engine::CacheSnapshot> snapshot = cache_view_.Latest(*model->engine);
+  return {.html = server::CachePage(model->parts.name, snapshot.get(),
+                                    snapshot == nullptr ? 0.0 : cache_view_.AgeSeconds(*snapshot))};
 }
 
 std::string Daemon::MetricsText() const {

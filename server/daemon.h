@@ -20,7 +20,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "config/load.h"
+#include "server/admin_service.h"
 #include "server/auth.h"
+#include "server/cache_view.h"
 #include "server/connection_acceptor.h"
 #include "server/generate_service.h"
 #include "server/live_config.h"
@@ -79,6 +81,10 @@ class Daemon {
   Status EngineAlive();
   Status PortAlive() const;
   Status Ready();
+  // Never waits: what the engine has to say is in the next answer.
+  PageAnswer CachePage(const PageRequest& request);
+  // OK, or why the caller does not see the page. Errors: UNAUTHENTICATED, PERMISSION_DENIED.
+  Status MaySeeCachePage(const PageRequest& request) const;
 
   // Set at construction.
   LiveConfig live_config_;
@@ -99,6 +105,8 @@ class Daemon {
   grpc::ResourceQuota receive_quota_{"invard"};
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   GenerateService service_;
+  CacheView cache_view_;
+  AdminService admin_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<PortProbe> port_probe_;  // Null: not wanted.
   std::unique_ptr<OpsHttp> ops_;

@@ -63,7 +63,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     if (const Status s = interrupted(); !s.ok()) return Finish(s);
     const std::shared_ptr<const config::Config> config = service_.config_.config();
     request_id_ = proto.request_id().substr(0, kLoggedIdBytesMax);
-    StatusOr<TranslatedRequest> translated = TranslateGenerate(proto, tenant, service_.Context(*config, interrupted));
+    StatusOr<TranslatedRequest> translated =
+        TranslateGenerate(proto, tenant, ContextOf(*service_.model_.load(), *config, interrupted));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline;
     request_id_ = translated->request.request_id;
@@ -191,33 +192,6 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::
 
 // --- The unary calls ---
 
-class GenerateService::UnaryCall final : public grpc::ServerUnaryReactor {
- public:
-  UnaryCall(GenerateService& service, const Rpc rpc, OpenCall open)
-      : service_(service), rpc_(rpc), open_(std::move(open)) {}
-
-  Status Interrupted() const {
-    return cancelled_ ? Status(StatusCode::kCancelled, "the caller went away") : OkStatus();
-  }
-  void End(const Status& status) {
-    service_.metrics_.CountCall(rpc_, status.code());
-    Finish(ToGrpcStatus(status));
-  }
-  void OnCancel() override { cancelled_ = true; }
-  void OnDone() override {
-    OpenCalls& calls = service_.open_calls_;
-    const OpenCall open = std::move(open_);
-    delete this;
-    calls.Ends(open);
-  }
-
- private:
-  GenerateService& service_;
-  const Rpc rpc_;
-  OpenCall open_;
-  std::atomic<bool> cancelled_ = false;
-};
-
 template <typename Work>
 grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const Rpc rpc,
                                                     const std::string_view method,
@@ -228,11 +202,11 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
                       .request_bytes = static_cast<int64_t>(request.SpaceUsedLong())};
   const std::shared_ptr<const config::Config> config = config_.config();
   const Status room = open_calls_.Begins(open, *config);
-  auto* call = new UnaryCall(*this, rpc, open);  // Deletes itself in OnDone.
+  auto* call = new UnaryCall(open_calls_, metrics_, rpc, open);  // Deletes itself in OnDone.
   const auto run = [this, call, work] {
     const Status gone = call->Interrupted();
     const std::shared_ptr<const config::Config> config = config_.config();
-    call->End(gone.ok() ? work(Context(*config, [call] { return call->Interrupted(); })) : gone);
+    call->End(gone.ok() ? work(ContextOf(*model_.load(), *config, [call] { return call->Interrupted(); })) : gone);
   };
   if (!tenant.ok()) {
     call->End(tenant.status());
@@ -308,23 +282,11 @@ void GenerateService::BeginDrain() { draining_ = true; }
 
 StatusOr<std::string> GenerateService::Admit(const grpc::CallbackServerContext& context,
                                              const std::string_view method) const {
-  StatusOr<std::string> tenant = authenticator_.Authenticate(context, method);
-  if (!tenant.ok()) return tenant;
+  StatusOr<Caller> caller = authenticator_.Authenticate(context, method);
+  if (!caller.ok()) return caller.status();
   if (draining_) return Unavailable("the daemon is shutting down");
   if (model_.load() == nullptr) return Unavailable("the model is still loading");
-  return tenant;
-}
-
-TranslateContext GenerateService::Context(const config::Config& config, std::function<Status()> interrupted) const {
-  const ServedModel& model = *model_.load();
-  return {.model_name = model.parts.name,
-          .spec = model.spec(),
-          .max_request_tokens = model.engine->max_request_tokens(),
-          .tokenizer = *model.parts.tokenizer,
-          .chat_template = model.parts.chat_template.get(),
-          .defaults = model.parts.defaults,
-          .limits = config.limits,
-          .interrupted = std::move(interrupted)};
+  return std::move(caller->tenant);
 }
 
 }  // namespace invar::server

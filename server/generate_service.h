@@ -18,6 +18,7 @@
 #include "server/stalled_readers.h"
 #include "server/task_queue.h"
 #include "server/token_stream.h"
+#include "server/unary_call.h"
 
 namespace invar::server {
 
@@ -50,11 +51,9 @@ class GenerateService final : public v1::GenerationService::CallbackService {
 
  private:
   class GenerateCall;
-  class UnaryCall;
 
   // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
   StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
-  TranslateContext Context(const config::Config& config, std::function<Status()> interrupted) const;
   template <typename Work>
   grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
                                      const google::protobuf::Message& request, Work work);

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/clock.h"
 #include "server/version.h"
 
 namespace invar::server {
@@ -398,6 +399,38 @@ const Scalar kScalars[] = {
      nullptr,
      "Tokens that tiers spared from being run.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.tier_loads.tokens); }},
+    {"invar_checkpoint_price_tokens",
+     kGauge,
+     {},
+     nullptr,
+     "Tokens a checkpoint must be expected to save to be worth its memory, by what was evicted of late; 0: no "
+     "pressure.",
+     [](const MetricsSnapshot& s) { return s.engine.cache.checkpoint_price_tokens; }},
+    {"invar_plans_total",
+     kCounter,
+     {},
+     nullptr,
+     "Prompts for which the placement of checkpoints was planned.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.plans); }},
+    {"invar_plan_seconds_total",
+     kCounter,
+     {},
+     nullptr,
+     "Time of the engine thread that planning took, what it learned from requests included; over invar_plans_total it "
+     "is the cost of a plan.",
+     [](const MetricsSnapshot& s) { return ToSeconds(s.engine.cache.plan_ns); }},
+    {"invar_plan_classes",
+     kGauge,
+     {},
+     nullptr,
+     "Classes of prefixes that the planner knows something of.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.classes); }},
+    {"invar_plan_renewals_total",
+     kCounter,
+     {},
+     nullptr,
+     "Times what a class of prefixes taught was summed up anew.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.priors_renewed); }},
     {"invar_kernel_scratch_bytes",
      kGauge,
      {},
@@ -445,7 +478,8 @@ const std::array<HistogramRow, kSampleCount>& HistogramRows() {
   return rows;
 }
 
-constexpr const char* kRpcNames[kRpcCount] = {"Generate", "Tokenize", "Detokenize", "RenderChat", "ListModels"};
+constexpr const char* kRpcNames[kRpcCount] = {"Generate",   "Tokenize",           "Detokenize", "RenderChat",
+                                              "ListModels", "GetCacheStatistics", "FlushCache", "ExplainPlan"};
 constexpr const char* kRefusalNames[kRefusalCount] = {"total", "per_address", "files", "abuse"};
 
 // Metrics that need code of their own, for the docs.
@@ -455,6 +489,8 @@ struct Described {
   const char* help;
 };
 constexpr Described kOthers[] = {
+    {"invar_eviction_order", "gauge",
+     "1 for the eviction order that is followed, 0 for the others; `order` is its name."},
     {"invar_rpcs_total", "counter", "Calls that ended, by rpc and gRPC code."},
     {"invar_connections_refused_total", "counter",
      "Connections closed by a limit: total, per_address, files (open-file limit), abuse (too many cancelled calls)."},
@@ -646,6 +682,11 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
                {{"rpc", kRpcNames[rpc]}, {"code", std::string(StatusCodeName(static_cast<StatusCode>(code)))}},
                static_cast<double>(count));
     }
+  }
+  for (const std::string_view order : snapshot.engine.cache.eviction_orders) {
+    page.Add("invar_eviction_order", kGauge, "1 for the eviction order that is followed, 0 for the others.",
+             {{"model", snapshot.model}, {"order", std::string(order)}},
+             order == snapshot.engine.cache.eviction_order ? 1.0 : 0.0);
   }
   AddTiers(snapshot, page);
   for (int i = 0; i < kRefusalCount; ++i) {

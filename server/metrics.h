@@ -20,8 +20,17 @@
 
 namespace invar::server {
 
-enum class Rpc { kGenerate, kTokenize, kDetokenize, kRenderChat, kListModels };
-inline constexpr int kRpcCount = 5;
+enum class Rpc {
+  kGenerate,
+  kTokenize,
+  kDetokenize,
+  kRenderChat,
+  kListModels,
+  kGetCacheStatistics,
+  kFlushCache,
+  kExplainPlan,
+};
+inline constexpr int kRpcCount = 8;
 inline constexpr int kCodeCount = 17;
 
 enum class Sample {

@@ -29,6 +29,10 @@ const char* ReasonPhrase(const int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -40,19 +44,52 @@ const char* ReasonPhrase(const int status) {
   }
 }
 
+// The value of the one header `name` (lower case); empty where there is none or several, which others may read
+// differently.
+std::string_view HeaderOf(const std::string_view request, const std::string_view name) {
+  const auto lower = [](const char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  std::string_view found;
+  int count = 0;
+  const size_t end = request.find("\r\n\r\n");
+  for (size_t begin = request.find("\r\n"); begin < end; begin = request.find("\r\n", begin + 2)) {
+    const std::string_view rest = request.substr(begin + 2, end - begin - 2);
+    std::string_view line = rest.substr(0, rest.find("\r\n"));
+    if (line.size() <= name.size() || line[name.size()] != ':') continue;
+    if (!std::equal(name.begin(), name.end(), line.begin(), [&](char a, char b) { return a == lower(b); })) continue;
+    ++count;
+    line.remove_prefix(name.size() + 1);
+    while (line.starts_with(' ') || line.starts_with('\t')) line.remove_prefix(1);
+    while (line.ends_with(' ') || line.ends_with('\t')) line.remove_suffix(1);
+    found = line;
+  }
+  return count == 1 ? found : std::string_view();
+}
+
 }  // namespace
 
 struct OpsHttp::Answer {
   int status = 200;
   const char* type = "text/plain";
   std::string body;
+  std::string headers = {};  // More of them, each with its line end.
 
+  // Nothing from elsewhere, no script, in no frame, kept nowhere.
+  static Answer OfPage(PageAnswer page) {
+    std::string headers =
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
+        "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n";
+    if (page.status == 401) headers += "WWW-Authenticate: Basic realm=\"invard: any name, and an API token\"\r\n";
+    return {.status = page.status,
+            .type = "text/html; charset=utf-8",
+            .body = std::move(page.html),
+            .headers = std::move(headers)};
+  }
   static Answer OfProbe(const Status& status) {
     return {.status = status.ok() ? 200 : 503, .body = status.ok() ? "ok\n" : status.message() + "\n"};
   }
   std::string Text(const bool with_body) const {
-    return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                       status, ReasonPhrase(status), type, body.size(), with_body ? body : std::string());
+    return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n{}",
+                       status, ReasonPhrase(status), type, body.size(), headers, with_body ? body : std::string());
   }
 };
 
@@ -76,17 +113,22 @@ OpsHttp::OpsHttp(const int listen_fd, std::string address, OpsHandlers handlers,
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       exchange_max_(exchange_max) {
   Check(stop_fd_ >= 0, "the system gives an event descriptor");
-  routes_["/metrics"] = [metrics = std::move(handlers.metrics)] {
+  routes_["/metrics"] = [metrics = std::move(handlers.metrics)](const PageRequest&) {
     return Answer{.type = "text/plain; version=0.0.4", .body = metrics()};
   };
-  routes_["/livez"] = [alive = std::move(handlers.alive)] { return Answer::OfProbe(alive()); };
+  routes_["/livez"] = [alive = std::move(handlers.alive)](const PageRequest&) { return Answer::OfProbe(alive()); };
   for (const char* path : {"/readyz", "/healthz", "/health"}) {
-    routes_[path] = [ready = handlers.ready] { return Answer::OfProbe(ready()); };
+    routes_[path] = [ready = handlers.ready](const PageRequest&) { return Answer::OfProbe(ready()); };
   }
-  routes_["/version"] = [version = std::move(handlers.version_json)] {
+  routes_["/version"] = [version = std::move(handlers.version_json)](const PageRequest&) {
     return Answer{.type = "application/json", .body = version()};
   };
-  routes_["/configz"] = [config = std::move(handlers.config_yaml)] { return Answer{.body = config()}; };
+  routes_["/configz"] = [config = std::move(handlers.config_yaml)](const PageRequest&) {
+    return Answer{.body = config()};
+  };
+  routes_["/cache"] = [page = std::move(handlers.cache_page)](const PageRequest& request) {
+    return Answer::OfPage(page(request));
+  };
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -185,7 +227,8 @@ std::string OpsHttp::AnswerTo(const std::string& request) const {
   path = path.substr(0, path.find('?'));
   const auto route = routes_.find(path);
   if (route == routes_.end()) return Answer{.status = 404, .body = "no such page\n"}.Text(with_body);
-  return route->second().Text(with_body);
+  return route->second({.authorization = HeaderOf(request, "authorization"), .host = HeaderOf(request, "host")})
+      .Text(with_body);
 }
 
 }  // namespace invar::server

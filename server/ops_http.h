@@ -1,6 +1,7 @@
 // The ops port: plain HTTP for probes and scrapers, apart from the gRPC port so that neither can starve the other.
 //   /metrics   Prometheus text        /livez   200 while the engine makes progress
 //   /version   what runs, as JSON     /readyz  200 while requests are taken (/healthz and /health are the same)
+//   /cache     the prefix cache as a page for people; who may see it, PageRequest is asked
 //   /configz   the configuration in force, as YAML with the origin of each value; hashes of tokens are hidden
 // One thread, never blocked by a client: each connection holds one small request and its answer, ends after a few
 // seconds whatever it does, and is closed in favour of a newer one where too many are open. So neither slow nor many
@@ -14,19 +15,31 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/status.h"
 
 namespace invar::server {
 
-// What the port answers with. Called from its thread.
+// What a page is judged by. Views into the request.
+struct PageRequest {
+  std::string_view authorization;  // Value of the one header of this name; empty: none, or several.
+  std::string_view host;           // As above.
+};
+struct PageAnswer {
+  int status = 200;  // 401 asks a browser for name and password.
+  std::string html;
+};
+
+// What the port answers with. Called from its thread: none of them waits.
 struct OpsHandlers {
   std::function<std::string()> metrics;
   std::function<Status()> alive;
   std::function<Status()> ready;
   std::function<std::string()> version_json;
   std::function<std::string()> config_yaml;
+  std::function<PageAnswer(const PageRequest&)> cache_page;
 };
 
 class OpsHttp {
@@ -66,7 +79,7 @@ class OpsHttp {
   const int listen_fd_;
   const int stop_fd_;
   const std::chrono::milliseconds exchange_max_;
-  std::map<std::string, std::function<Answer()>, std::less<>> routes_;
+  std::map<std::string, std::function<Answer(const PageRequest&)>, std::less<>> routes_;
 
   // The thread's own.
   std::list<Connection> connections_;  // Oldest first.

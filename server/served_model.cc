@@ -173,4 +173,16 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   return served;
 }
 
+TranslateContext ContextOf(const ServedModel& model, const config::Config& config,
+                           std::function<Status()> interrupted) {
+  return {.model_name = model.parts.name,
+          .spec = model.spec(),
+          .max_request_tokens = model.engine->max_request_tokens(),
+          .tokenizer = *model.parts.tokenizer,
+          .chat_template = model.parts.chat_template.get(),
+          .defaults = model.parts.defaults,
+          .limits = config.limits,
+          .interrupted = std::move(interrupted)};
+}
+
 }  // namespace invar::server

@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/text.h"
+#include "server/translate.h"
 
 namespace invar::server {
 
@@ -51,5 +52,8 @@ struct ServedModel {
 // Errors: as Engine::Create; INVALID_ARGUMENT naming the model's file whose defaults no request could use. Effects:
 // allocates the KV budget and starts the engine thread.
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock);
+
+// What requests to the model are judged against (translate.h). Requires: both outlive it.
+TranslateContext ContextOf(const ServedModel& model, const config::Config& config, std::function<Status()> interrupted);
 
 }  // namespace invar::server

@@ -80,13 +80,16 @@ PlanRequest CheckpointPlacer::RequestFor(const PrefixQuery& query, const PrefixM
                                          const double price_tokens,
                                          const std::span<const CheckpointPlace> fixed) const {
   // A formula means the whole prompt, and what runs only for its state can have it too.
-  const int32_t from = traits_.reads_demand ? std::max(private_from, match.state_tokens) : match.state_tokens;
+  const int32_t run_end = static_cast<int32_t>(query.tokens.size()) - 1;
+  // Where all was there before, too: a state after the last token could not be resumed from by the same prompt.
+  const int32_t shared = std::min(private_from, run_end);
+  const int32_t from = traits_.reads_demand ? std::max(shared, match.state_tokens) : match.state_tokens;
   const int64_t price = std::max(kPlannedTokensMin, static_cast<int64_t>(kPlannedPriceFactor * price_tokens));
   return {.key = key,
           .resume = match.state_tokens,
           .from = from,
           .to = std::max(from, StableEnd(query)),
-          .run_end = static_cast<int32_t>(query.tokens.size()) - 1,
+          .run_end = run_end,
           .fixed = fixed,
           .price = price * kWeightOne};
 }

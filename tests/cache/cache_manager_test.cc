@@ -195,6 +195,17 @@ TEST(CacheManager, ForgetsKvAndStatesApart) {
   EXPECT_EQ(rig.Whole(Ids(0, 230)).state_tokens, 220);
 }
 
+// The branch is then the prompt's very end, from where the same prompt could not go on.
+TEST(CacheManager, TheSamePromptResumesAgainAfterItsStatesWereForgotten) {
+  for (const int32_t n : {100, 128, 200}) {
+    Rig rig(kHybrid, 1 << 20);
+    rig.Whole(Ids(0, n));
+    rig.cache().Flush({.part = CachedPart::kStates}, 0);
+    EXPECT_EQ(rig.Whole(Ids(0, n)).state_tokens, 0);
+    EXPECT_EQ(rig.Whole(Ids(0, n)).state_tokens, n - 1) << n;
+  }
+}
+
 TEST(CacheManager, ForgetsOneScope) {
   Rig rig(kHybrid, 1 << 20);
   const Scope red{.tenant = "red", .salt = "salt", .provenance = {}};

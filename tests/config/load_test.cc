@@ -149,10 +149,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"path_control", "model:\n  path: \"a\\x01b\"\n", "without control characters"},
         BadFile{"path_nul", "model:\n  path: \"a\\0b\"\n", "without control characters"},
         BadFile{"path_long", "model:\n  path: " + std::string(5000, 'a') + "\n", "at most 4096 bytes"},
-        BadFile{"tokens_text", "auth:\n  tokens: secret\n", "a list of {tenant, sha256}"},
+        BadFile{"tokens_text", "auth:\n  tokens: secret\n", "a list of {tenant, sha256, admin}"},
         BadFile{"tokens_plain", Tokens("secret"), "wants a section of keys"},
         BadFile{"tokens_unknown_key", Tokens("{tenant: a, sha256: b, token: c}"), "unknown key 'auth.tokens.token'"},
         BadFile{"tokens_near_key", Tokens("{tenat: a}"), "did you mean 'tenant'?"},
+        BadFile{"tokens_admin_word", Tokens(std::string("{tenant: a, admin: yes, sha256: ") + kHash + "}"),
+                "auth.tokens.admin: wants true or false, found 'yes'"},
         BadFile{"tokens_not_hash", Tokens("{tenant: a, sha256: secret}"), "sha256 wants 64 lower-case hex digits"},
         BadFile{"tokens_no_tenant", Tokens(std::string("{sha256: ") + kHash + "}"), "tenant wants 1 to 64"},
         BadFile{"tokens_bad_tenant", Tokens(std::string("{tenant: 'a b', sha256: ") + kHash + "}"), "tenant wants"},
@@ -247,6 +249,29 @@ TEST(Load, ReadsUnitsAndTokensAsWritten) {
   EXPECT_EQ(loaded->config.cache.eviction, "node-demand");
   EXPECT_EQ(loaded->config.cache.probation_share, 0.125);
   EXPECT_EQ(loaded->config.cache.placement_slots, 3);
+  EXPECT_FALSE(loaded->config.auth.tokens.at(0).admin);
+}
+
+TEST(Load, ReadsWhichTokensAreAdmins) {
+  const std::string other(64, 'b');
+  const StatusOr<Loaded> file = LoadText(std::string("auth: {tokens: [{tenant: a, sha256: ") + kHash +
+                                             ", admin: true}, {tenant: b, admin: false, sha256: " + other + "}]}\n",
+                                         "f.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const StatusOr<Loaded> set = Load({.file = {},
+                                     .environment = {},
+                                     .sets = {std::string("auth.tokens=a:") + kHash + ":admin,b:" + other},
+                                     .model = {}});
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  for (const Loaded* loaded : {&*file, &*set}) {
+    EXPECT_TRUE(loaded->config.auth.tokens.at(0).admin);
+    EXPECT_FALSE(loaded->config.auth.tokens.at(1).admin);
+    // As it is printed, it is read again.
+    const StatusOr<Loaded> again =
+        LoadText("auth: {tokens: " + PrintValue(*FindField("auth.tokens"), loaded->config, false) + "}\n", "f.yaml");
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(again->config.auth.tokens, loaded->config.auth.tokens);
+  }
 }
 
 TEST(Print, DefaultConfigLoadsToTheDefaults) {

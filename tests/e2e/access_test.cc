@@ -28,10 +28,17 @@ config::Config TokenConfig() {
 
 const std::vector<std::string>& AllMethods() {
   static const std::vector<std::string> methods = {
-      "/invar.v1.GenerationService/Generate",   "/invar.v1.GenerationService/Tokenize",
-      "/invar.v1.GenerationService/Detokenize", "/invar.v1.GenerationService/RenderChat",
-      "/invar.v1.GenerationService/ListModels", "/grpc.health.v1.Health/Check",
-      "/grpc.health.v1.Health/Watch",           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      "/invar.v1.GenerationService/Generate",
+      "/invar.v1.GenerationService/Tokenize",
+      "/invar.v1.GenerationService/Detokenize",
+      "/invar.v1.GenerationService/RenderChat",
+      "/invar.v1.GenerationService/ListModels",
+      "/invar.v1.AdminService/GetCacheStatistics",
+      "/invar.v1.AdminService/FlushCache",
+      "/invar.v1.AdminService/ExplainPlan",
+      "/grpc.health.v1.Health/Check",
+      "/grpc.health.v1.Health/Watch",
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
   };
   return methods;
 }
@@ -80,8 +87,8 @@ TEST(Auth, HealthMayBeExempted) {
 TEST(Auth, TokensNameTheirTenant) {
   const config::Config config = TokenConfig();
   const server::Authenticator authenticator(config.auth);
-  EXPECT_EQ(authenticator.AuthenticateHeader(std::string("Bearer ") + kToken).value(), "team-a");
-  EXPECT_EQ(authenticator.AuthenticateHeader("Bearer other").value(), "team-b");
+  EXPECT_EQ(authenticator.AuthenticateHeader(std::string("Bearer ") + kToken).value().tenant, "team-a");
+  EXPECT_EQ(authenticator.AuthenticateHeader("Bearer other").value().tenant, "team-b");
   for (const std::string header : {"", "Bearer", "Bearer ", "bearer other", "Basic other", "other", "Bearer  other"}) {
     EXPECT_FALSE(authenticator.AuthenticateHeader(header).ok()) << header;
   }

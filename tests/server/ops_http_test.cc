@@ -50,13 +50,20 @@ class Client {
 };
 
 std::unique_ptr<OpsHttp> StartOps(const std::chrono::milliseconds exchange_max = OpsHttp::kExchangeMax) {
-  StatusOr<std::unique_ptr<OpsHttp>> ops = OpsHttp::Start("127.0.0.1:0",
-                                                          {.metrics = [] { return std::string(1 << 20, 'm'); },
-                                                           .alive = [] { return OkStatus(); },
-                                                           .ready = [] { return Unavailable("loading"); },
-                                                           .version_json = [] { return std::string("{}"); },
-                                                           .config_yaml = [] { return std::string("a: b"); }},
-                                                          exchange_max);
+  StatusOr<std::unique_ptr<OpsHttp>> ops =
+      OpsHttp::Start("127.0.0.1:0",
+                     {.metrics = [] { return std::string(1 << 20, 'm'); },
+                      .alive = [] { return OkStatus(); },
+                      .ready = [] { return Unavailable("loading"); },
+                      .version_json = [] { return std::string("{}"); },
+                      .config_yaml = [] { return std::string("a: b"); },
+                      .cache_page =
+                          [](const PageRequest& request) {
+                            return PageAnswer{.status = request.authorization.empty() ? 401 : 200,
+                                              .html = "<" + std::string(request.authorization) + "|" +
+                                                      std::string(request.host) + ">"};
+                          }},
+                     exchange_max);
   EXPECT_TRUE(ops.ok()) << ops.status().message();
   return *std::move(ops);
 }

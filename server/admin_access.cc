@@ -1,0 +1,64 @@
+// See admin_access.h.
+#include "server/admin_access.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <vector>
+
+namespace invar::server {
+namespace {
+
+// Of a header: far above any token.
+constexpr size_t kHeaderBytesMax = 8192;
+
+Status Denied(std::string message) { return Status(StatusCode::kPermissionDenied, std::move(message)); }
+
+// Errors: PERMISSION_DENIED where nobody can be told from anybody.
+Status KnowsCallers(const AdminCaller& who) {
+  if (who.by_token || who.is_loopback) return OkStatus();
+  return Denied(
+      "the cache is shown and flushed for API tokens, or on a port that only this machine can reach: configure "
+      "auth.tokens, one of them with admin: true");
+}
+
+Status NotYours(const AdminCaller& who, const std::string& wanted) {
+  return Denied(fmt::format("this token speaks for tenant '{}', not for '{}': use a token with admin: true",
+                            who.caller.tenant, wanted));
+}
+
+bool SpeaksForAll(const AdminCaller& who) { return !who.by_token || who.caller.admin; }
+
+}  // namespace
+
+StatusOr<std::optional<std::string>> TenantsFor(const AdminCaller& who, const std::string& wanted) {
+  if (Status s = KnowsCallers(who); !s.ok()) return s;
+  if (SpeaksForAll(who)) return wanted.empty() ? std::nullopt : std::optional(wanted);
+  if (!wanted.empty() && wanted != who.caller.tenant) return NotYours(who, wanted);
+  return std::optional(who.caller.tenant);
+}
+
+StatusOr<std::string> TenantOf(const AdminCaller& who, const std::string& wanted) {
+  if (Status s = KnowsCallers(who); !s.ok()) return s;
+  if (wanted.empty()) return who.caller.tenant;
+  if (!SpeaksForAll(who) && wanted != who.caller.tenant) return NotYours(who, wanted);
+  return wanted;
+}
+
+std::string BearerOf(const std::string_view authorization) {
+  constexpr std::string_view kBasic = "Basic ";
+  if (!authorization.starts_with(kBasic)) return std::string(authorization);
+  const std::string_view code = authorization.substr(kBasic.size());
+  if (code.empty() || code.size() % 4 != 0 || code.size() > kHeaderBytesMax) return {};
+  std::vector<unsigned char> bytes(code.size() / 4 * 3);
+  const int count =
+      EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(code.data()), static_cast<int>(code.size()));
+  if (count < 0) return {};
+  // The decoder counts padding as bytes.
+  const size_t padding = code.ends_with("==") ? 2 : code.ends_with("=") ? 1 : 0;
+  const std::string text(bytes.begin(), bytes.begin() + count - static_cast<std::ptrdiff_t>(padding));
+  const size_t colon = text.find(':');
+  return colon == std::string::npos ? std::string() : "Bearer " + text.substr(colon + 1);
+}
+
+}  // namespace invar::server

@@ -1,0 +1,49 @@
+// CacheView: the last snapshot of the cache, shared by all who look at it. The engine makes one when somebody asks and
+// the last one is older than a second, never two at once: however many look, it walks the tree once a second at most.
+// Threads: any.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace invar::server {
+
+class CacheView {
+ public:
+  static constexpr TimeNs kAgeMax = 1'000'000'000;
+  // Nodes in a snapshot: about 100 KB.
+  static constexpr int32_t kNodesMax = 1024;
+
+  // Requires: `clock` is the engine's and outlives this.
+  explicit CacheView(const Clock& clock);
+  ~CacheView();
+  CacheView(const CacheView&) = delete;
+  CacheView& operator=(const CacheView&) = delete;
+
+  // The last snapshot, old as it is; null: there is none yet. Never waits: where it is too old, a new one is asked for.
+  std::shared_ptr<const engine::CacheSnapshot> Latest(engine::Engine& engine);
+  // A snapshot that is fresh enough. Waits for the engine's next step boundary.
+  // Errors: UNAVAILABLE (the engine has stopped), DEADLINE_EXCEEDED (no boundary in time).
+  StatusOr<std::shared_ptr<const engine::CacheSnapshot>> Fresh(engine::Engine& engine,
+                                                               std::chrono::milliseconds timeout);
+  // The next to look gets a new one: the cache has been changed by hand.
+  void Invalidate();
+  double AgeSeconds(const engine::CacheSnapshot& snapshot) const { return ToSeconds(clock_.Now() - snapshot.at); }
+
+ private:
+  struct Shared;
+
+  Status AskIfOld(engine::Engine& engine);
+
+  const Clock& clock_;
+  const std::shared_ptr<Shared> shared_;  // With the engine, which may answer later.
+};
+
+// What an admin call says where the engine does not come to a step boundary in time.
+Status EngineIsBusy(std::chrono::milliseconds waited);
+
+}  // namespace invar::server
