@@ -57,7 +57,7 @@ const std::string& TextOf(const v1::GenerateResponse& response) {
   return response.has_delta() ? response.delta().text() : response.finished().text();
 }
 
-std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& options) {
+std::shared_ptr<grpc::Channel> OpenChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
@@ -70,7 +70,12 @@ std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& option
     credentials = grpc::SslCredentials(tls);
     if (!options.tls_name.empty()) arguments.SetSslTargetNameOverride(options.tls_name);
   }
-  return v1::GenerationService::NewStub(grpc::CreateCustomChannel(options.server, credentials, arguments));
+  return grpc::CreateCustomChannel(options.server, credentials, arguments);
+}
+
+std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& options) {
+  const std::shared_ptr<grpc::Channel> channel = OpenChannel(options);
+  return channel == nullptr ? nullptr : v1::GenerationService::NewStub(channel);
 }
 
 void Authorize(const ClientOptions& options, grpc::ClientContext& context) {

@@ -37,6 +37,8 @@ void FillAnswer(const AnswerOptions& options, v1::GenerateRequest& request);
 // The text a message brings, if any.
 const std::string& TextOf(const v1::GenerateResponse& response);
 
+// A channel; null where a TLS file cannot be read, with the reason on stderr.
+std::shared_ptr<grpc::Channel> OpenChannel(const ClientOptions& options);
 // A stub; null where a TLS file cannot be read, with the reason on stderr.
 std::unique_ptr<v1::GenerationService::Stub> Connect(const ClientOptions& options);
 // Puts the token into the call.

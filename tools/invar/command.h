@@ -10,6 +10,7 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitConfig = 78;  // EX_CONFIG of sysexits.h.
 
 // argv[0] is the command's own name.
+int RunAdmin(int argc, char** argv);
 int RunGenerate(int argc, char** argv);
 int RunChat(int argc, char** argv);
 int RunLogits(int argc, char** argv);

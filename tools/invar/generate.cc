@@ -1,45 +1,38 @@
 // invar generate: one request to a daemon. Streams text to stdout, or prints one JSON object with everything the answer
 // carries. Options whose feature a daemon lacks are sent all the same: its UNIMPLEMENTED says so.
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
 #include "tools/invar/parse.h"
+#include "tools/invar/request_input.h"
 
 namespace invar::tools {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kChatBytesMax = int64_t{16} << 20;
-
 struct Options {
   ClientOptions client;
   AnswerOptions answer;
-  std::optional<std::string> text, tokens, chat;
+  RequestInput input;
   std::optional<int32_t> min_tokens, top_k, n, logprobs, prompt_logprobs, draft_tokens;
   std::optional<float> top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, kv_budget;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   std::string exactness, compressor, drafter, transfer, salt, model, request_id;
-  bool bypass_cache = false, json = false, ignore_eos = false, include_stop = false, add_special = false;
+  bool bypass_cache = false, json = false, ignore_eos = false, include_stop = false;
   bool no_stream = false;
 };
 
 void AddOptions(CLI::App& app, Options& o) {
   AddClientOptions(app, o.client);
-  auto* input = app.add_option_group("input", "what to continue");
-  input->add_option("--text", o.text, "Text, continued as it stands");
-  input->add_option("--tokens", o.tokens, "Token ids: 1,2,3");
-  input->add_option("--chat", o.chat, "JSON file: messages, or {messages, tools, template_options}; - reads stdin");
-  input->require_option(1);
+  AddInputOptions(app, o.input);
   app.add_option("--model", o.model, "Name of the model; empty: the served one");
   app.add_option("--request-id", o.request_id, "Id of the request in the answer and in debug logs");
   AddAnswerOptions(app, o.answer);
@@ -55,7 +48,6 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--stop-token-ids", o.stop_token_ids, "1,2,3")->delimiter(',');
   app.add_flag("--ignore-eos", o.ignore_eos, "Do not stop at the end-of-text token");
   app.add_flag("--include-stop", o.include_stop, "Keep the matched stop string");
-  app.add_flag("--add-special", o.add_special, "With --text: add BOS/EOS as the tokenizer says");
   app.add_option("--logprobs", o.logprobs, "Alternatives beside each chosen token");
   app.add_option("--prompt-logprobs", o.prompt_logprobs, "The same for prompt tokens");
   app.add_option("--exactness", o.exactness, "How the answer relates to full KV")
@@ -69,85 +61,6 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_flag("--bypass-cache", o.bypass_cache, "Compute everything, store nothing");
   app.add_flag("--no-stream", o.no_stream, "Wait for the whole text");
   app.add_flag("--json", o.json, "One JSON object: token ids, logit bits, reuse, usage, timing");
-}
-
-Status FillTokens(const std::string& list, v1::TokenIds& ids) {
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    int32_t id = 0;
-    const auto [stop, error] = std::from_chars(list.data() + begin, list.data() + end, id);
-    if (error != std::errc() || stop != list.data() + end) {
-      return InvalidArgument("--tokens: wants ids such as 1,2,3, found '" + list.substr(begin, end - begin) + "'");
-    }
-    ids.add_ids(id);
-    begin = end + 1;
-  }
-  return OkStatus();
-}
-
-std::string Plain(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-void FillMessage(const ordered_json& json, v1::ChatMessage& message) {
-  for (const auto& [key, value] : json.items()) {
-    if (key == "role") {
-      message.set_role(Plain(value));
-    } else if (key == "content" && value.is_array()) {
-      for (const auto& part : value) {
-        message.add_content_parts(part.is_object() && part.contains("text") ? Plain(part["text"]) : Plain(part));
-      }
-    } else if (key == "content" && !value.is_null()) {
-      message.set_content(Plain(value));
-    } else if (key == "name") {
-      message.set_name(Plain(value));
-    } else if (key == "tool_calls") {
-      message.set_tool_calls_json(value.dump());
-    } else if (key == "reasoning_content") {
-      message.set_reasoning_content(Plain(value));
-    } else if (key == "tool_call_id") {
-      message.set_tool_call_id(Plain(value));
-    }
-  }
-}
-
-StatusOr<std::string> ReadChatFile(const std::string& path) {
-  if (path != "-") return ReadFile(path, kChatBytesMax);
-  std::string text;
-  char buffer[65536];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0;) text.append(buffer, n);
-  return text;
-}
-
-Status FillChat(const std::string& path, v1::Chat& chat) {
-  const StatusOr<std::string> text = ReadChatFile(path);
-  if (!text.ok()) return text.status();
-  const ordered_json json = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return InvalidArgument(path + ": not JSON");
-  const ordered_json& messages = json.is_object() && json.contains("messages") ? json["messages"] : json;
-  if (!messages.is_array()) return InvalidArgument(path + ": wants a list of messages, or an object with `messages`");
-  for (const ordered_json& message : messages) {
-    if (!message.is_object()) return InvalidArgument(path + ": a message is an object with role and content");
-    FillMessage(message, *chat.add_messages());
-  }
-  if (!json.is_object()) return OkStatus();
-  if (json.contains("tools")) chat.set_tools_json(json["tools"].dump());
-  if (json.contains("template_options")) chat.set_template_options_json(json["template_options"].dump());
-  if (json.contains("add_generation_prompt") && json["add_generation_prompt"].is_boolean()) {
-    chat.set_add_generation_prompt(json["add_generation_prompt"].get<bool>());
-  }
-  if (json.contains("continue_final_message") && json["continue_final_message"].is_boolean()) {
-    chat.set_continue_final_message(json["continue_final_message"].get<bool>());
-  }
-  return OkStatus();
-}
-
-Status FillInput(const Options& o, v1::GenerateRequest& request) {
-  if (o.text) {
-    request.set_text(*o.text);
-    request.set_add_special(o.add_special);
-    return OkStatus();
-  }
-  if (o.tokens) return FillTokens(*o.tokens, *request.mutable_tokens());
-  return FillChat(*o.chat, *request.mutable_chat());
 }
 
 void FillSampling(const Options& o, v1::Sampling& sampling) {
@@ -285,7 +198,7 @@ std::string ToJson(const Answer& answer) {
 
 int Run(const Options& o) {
   v1::GenerateRequest request;
-  if (Status s = FillInput(o, request); !s.ok()) {
+  if (Status s = FillInput(o.input, request); !s.ok()) {
     std::fprintf(stderr, "invar generate: %s\n", s.message().c_str());
     return kExitUsage;
   }

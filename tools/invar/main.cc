@@ -19,6 +19,7 @@ using namespace invar::tools;  // NOLINT: the table below is the only use.
 constexpr Command kCommands[] = {
     {"", "generate", "send one request to a daemon and stream the answer", RunGenerate},
     {"", "chat", "chat with a daemon in the terminal", RunChat},
+    {"", "admin", "see, flush and question a daemon's prefix cache", RunAdmin},
     {"", "logits", "logits of one token sequence, without a daemon", RunLogits},
     {"", "make-model", "write a random-weight model folder in a real shape", RunMakeModel},
     {"bench", "serve", "load a daemon and report latencies and throughput", RunBenchServe},
