@@ -30,8 +30,8 @@ struct TreeNodeReport {
   int32_t begin = 0;    // Positions [begin, end).
   int32_t end = 0;
   bool has_kv = false;
-  std::optional<CheckpointKind> checkpoint;  // Of the state after `end` tokens.
-  std::string_view origin;                   // Why requests are expected here: "", "end", "branch", "planned".
+  std::optional<CheckpointKind> checkpoint = {};  // Of the state after `end` tokens.
+  std::string_view origin = {};                   // Why requests are expected here: "", "end", "branch", "planned".
   int32_t hits = 0;
   TimeNs idle_ns = 0;        // Since it was last made, hit or passed.
   int64_t tokens_below = 0;  // With KV, its own included.
