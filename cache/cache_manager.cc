@@ -121,7 +121,7 @@ TreeReport CacheManager::ReportTree(const TreeReportOptions& options, const Time
   return impl_->memory.Tree(options, now);
 }
 
-PlanReport CacheManager::ExplainPlan(const PrefixQuery& query) const { return impl_->memory.Explain(query); }
+PlanReport CacheManager::ExplainPlan(const PrefixQuery& query) { return impl_->memory.Explain(query); }
 
 int64_t CacheManager::DeadKvBytes() const { return impl_->memory.DeadKvBytes(); }
 

@@ -68,8 +68,9 @@ class CacheManager {
   // The tree's shape. Cost: one walk over it (prefix/tree_walk.h).
   TreeReport ReportTree(const TreeReportOptions& options, TimeNs now) const;
   // What a request would find in memory and where it would leave checkpoints if it came now, by the rules and the
-  // knowledge that Acquire follows. Changes nothing. Cost: solves once for every placement, about 1 ms at 32K tokens.
-  PlanReport ExplainPlan(const PrefixQuery& query) const;
+  // knowledge that Acquire follows. Changes nothing that is cached. Cost: solves once for every placement, about 1 ms
+  // at 32K tokens.
+  PlanReport ExplainPlan(const PrefixQuery& query);
   // Cached KV that no checkpoint makes usable: what the next pass frees first. Walks everything.
   int64_t DeadKvBytes() const;
   void CheckIntegrity() const;

@@ -52,6 +52,7 @@ struct PlanReport {
   std::vector<CheckpointPlace> there;    // Checkpoints along the prefix, ascending.
   std::vector<PlaceDecision> decisions;  // Hints, branch, end of the stable part; then what the placement adds.
   PlanBasis basis = PlanBasis::kUnlearned;
+  bool renewing = false;  // What the class taught is being worked out anew: the next answer may differ.
   int32_t segment_begin = 0, segment_end = 0;  // What the plan is about: the part that nobody brought so far.
   double eviction_price_tokens = 0;            // What a checkpoint that was evicted of late was worth.
   int32_t planned = 0;                         // Checkpoints that the placement adds.

@@ -105,6 +105,8 @@ void FillNode(const cache::TreeNodeReport& node, const int32_t parent, const int
   proto.set_children_left_out(node.children_left_out);
 }
 
+constexpr char kRenewing[] = " What the class taught is being worked out anew: the next answer may differ.";
+
 std::string InWords(const cache::PlanReport& plan) {
   switch (plan.basis) {
     case cache::PlanBasis::kNoState:
@@ -218,7 +220,7 @@ void FillPlan(const cache::PlanReport& plan, const int32_t prompt_tokens, v1::Ex
     proto.set_verdict(static_cast<Decision::Verdict>(static_cast<int>(decision.verdict) + 1));
   }
   response.set_basis(static_cast<v1::ExplainPlanResponse::Basis>(static_cast<int>(plan.basis) + 1));
-  response.set_explanation(InWords(plan));
+  response.set_explanation(InWords(plan) + (plan.renewing ? kRenewing : ""));
   response.set_segment_begin(plan.segment_begin);
   response.set_segment_end(plan.segment_end);
   response.set_eviction_price_tokens(plan.eviction_price_tokens);

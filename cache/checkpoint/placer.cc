@@ -124,11 +124,12 @@ PlanBasis CheckpointPlacer::BasisOf(const PrefixQuery& query, const std::optiona
 }
 
 void CheckpointPlacer::Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, const int32_t private_from,
-                               PlanReport& report) const {
+                               PlanReport& report) {
   const std::vector<CheckpointPlace> fixed = FixedPlaces(query, report.match);
   const PlanRequest request = RequestFor(query, report.match, key, private_from, report.eviction_price_tokens, fixed);
   const PlanExplanation plan = planner_.Explain(request);
   report.basis = BasisOf(query, key, private_from, plan.learned);
+  report.renewing = plan.renewing;
   report.segment_begin = request.from;
   report.segment_end = request.to;
   report.price_tokens = InOnes(plan.price);

@@ -49,8 +49,7 @@ class CheckpointPlacer {
 
   // Fills in what a PlanReport says beside what the tree holds: the answer of PlacesFor and its reasons.
   // Requires: match and eviction_price_tokens are filled in.
-  void Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, int32_t private_from,
-               PlanReport& report) const;
+  void Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, int32_t private_from, PlanReport& report);
   // What was planned and learned so far.
   void AddTo(PlacementReport& report) const;
 

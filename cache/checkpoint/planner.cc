@@ -308,10 +308,12 @@ std::vector<Candidate> CheckpointPlanner::Plan(const PlanRequest& request) {
   return chosen;
 }
 
-PlanExplanation CheckpointPlanner::Explain(const PlanRequest& request) const {
+PlanExplanation CheckpointPlanner::Explain(const PlanRequest& request) {
+  TakeFinished();
   PlanExplanation out;
   out.price = request.price;
   const Class* const of = request.key.has_value() ? FindClass(*request.key) : nullptr;
+  out.renewing = of != nullptr && of->renewing;
   if (of != nullptr && of->prior != nullptr) {
     out.learned = true;
     out.anchor = of->prior->anchor;

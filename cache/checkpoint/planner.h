@@ -83,6 +83,7 @@ struct PlanExplanation {
     int32_t checkpoints = 0;  // It would place.
     int64_t cost = 0;         // Without their price.
   };
+  bool renewing = false;           // A newer prior is being made: the next answer may differ.
   bool learned = false;            // Whether the class has a prior; without one the numbers below are 0.
   Anchor anchor = Anchor::kStart;  // The histogram in use.
   PerAnchor<int64_t> back_test{};  // What following each would have cost.
@@ -127,7 +128,7 @@ class CheckpointPlanner {
   std::vector<Candidate> Plan(const PlanRequest& request);
 
   // The same, with its reasons; changes nothing. Solves for every policy: for people, not for the path of a step.
-  PlanExplanation Explain(const PlanRequest& request) const;
+  PlanExplanation Explain(const PlanRequest& request);
 
   // Whether the placement has use for fixed candidates of a kind.
   bool Uses(CheckpointKind kind) const;

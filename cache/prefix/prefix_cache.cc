@@ -287,7 +287,7 @@ PrefixMatch PrefixCache::Lookup(const PrefixQuery& query) const {
   return Resume(tree_.Find(query.scope, query.tokens), query.resume_limit, has_state_).match;
 }
 
-PlanReport PrefixCache::Explain(const PrefixQuery& query) const {
+PlanReport PrefixCache::Explain(const PrefixQuery& query) {
   Match found;
   if (query.read) found = tree_.Find(query.scope, query.tokens);
   const std::optional<ClassKey> key = placer_.ClassOf(query, found);

@@ -59,7 +59,7 @@ class PrefixCache {
   // What Acquire would find; changes nothing.
   PrefixMatch Lookup(const PrefixQuery& query) const;
   // The steps of Acquire with their reasons, without their effects.
-  PlanReport Explain(const PrefixQuery& query) const;
+  PlanReport Explain(const PrefixQuery& query);
   TreeReport Tree(const TreeReportOptions& options, TimeNs now) const { return ReportTree(tree_, options, now); }
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
   // nothing is kept: false.

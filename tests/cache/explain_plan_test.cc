@@ -26,7 +26,7 @@ class Rig {
   explicit Rig(const StateShape& shape = kHybrid, const std::string& placement = "optimal-dp")
       : cache_({.shape = shape, .budget_bytes = 1 << 24, .slots_without_bytes = 8, .tuning = PlacedBy(placement)}) {}
 
-  PlanReport Explain(const Tokens& tokens, const std::vector<int32_t>& hints = {}) const {
+  PlanReport Explain(const Tokens& tokens, const std::vector<int32_t>& hints = {}) {
     return cache_.ExplainPlan(QueryOf(tokens, hints));
   }
   void Run(const Tokens& tokens, const std::vector<int32_t>& hints = {}) {
