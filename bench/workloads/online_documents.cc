@@ -76,7 +76,7 @@ class Learned {
     return tokens;
   }
 
-  cache::Anchor anchor() const { return planner_.Explain(request_).anchor; }
+  cache::Anchor anchor() { return planner_.Explain(request_).anchor; }
 
  private:
   cache::InlinePlanExecutor executor_;
