@@ -23,6 +23,7 @@ int RunBenchTiers(int argc, char** argv);
 int RunPlan(int argc, char** argv);
 int RunCacheSim(int argc, char** argv);
 int RunSim(int argc, char** argv);
+int RunStaggerSim(int argc, char** argv);
 int RunInspect(int argc, char** argv);
 int RunConfig(int argc, char** argv);
 

@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"", "plan", "where checkpoints of a prefix go, and what that saves", RunPlan},
     {"", "cache-sim", "replay a trace through the prefix cache, without a model", RunCacheSim},
     {"", "sim", "the whole engine in deterministic simulation", RunSim},
+    {"", "stagger-sim", "speculation over two tiers on a simulated device", RunStaggerSim},
     {"", "inspect", "say in words what is in a model's or a disk tier's folder", RunInspect},
     {"", "config", "explain every configuration field, check a file", RunConfig},
 };
