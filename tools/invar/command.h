@@ -17,6 +17,7 @@ int RunLogits(int argc, char** argv);
 int RunMakeModel(int argc, char** argv);
 int RunBenchServe(int argc, char** argv);
 int RunBenchPrefix(int argc, char** argv);
+int RunBenchPlacement(int argc, char** argv);
 int RunBenchKernels(int argc, char** argv);
 int RunBenchModel(int argc, char** argv);
 int RunBenchTiers(int argc, char** argv);

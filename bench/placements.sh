@@ -1,0 +1,65 @@
+#!/bin/bash
+# Placements of checkpoints side by side: one daemon after another that differ in cache.placement alone, same budget of bytes,
+# same requests; mean time to first token. Rounds are interleaved, so that a moving neighbour hits all alike.
+# Writes bench/results/DATE-placements-SHAPE.json, .md (a table) and .svg. Needs a built tree (./run.sh --build-only).
+#   bench/placements.sh [--shape SHAPE] [--budget BYTES] [--documents N] [--rounds N] [--length TOKENS]
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+bin=$root/build/release/bin
+shape=qwen3.5-100m
+budget=192MiB
+documents=10
+rounds=2
+length=2048
+placements=(optimal-dp balanced block none)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --shape) shape=$2; shift 2 ;;
+    --budget) budget=$2; shift 2 ;;
+    --documents) documents=$2; shift 2 ;;
+    --rounds) rounds=$2; shift 2 ;;
+    --length) length=$2; shift 2 ;;
+    *) sed -n '5s/^# *\(.*\)/usage: \1/p' "$0" >&2; exit 2 ;;
+  esac
+done
+[ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "placements: build first: ./run.sh --build-only" >&2; exit 1; }
+work=$(mktemp -d)
+daemon=
+clean_up() {
+  [ -z "$daemon" ] || { kill -KILL "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; }
+  rm -rf "$work"
+}
+trap clean_up EXIT
+say() { echo "placements: $*" >&2; }
+
+"$bin/invar" make-model --shape "$shape" --out "$work/model" >&2
+: >"$work/runs"
+ready() {
+  local ops
+  ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
+  [ -n "$ops" ] && (exec 3<>"/dev/tcp/${ops%:*}/${ops##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
+}
+for round in $(seq "$rounds"); do
+  for workload in quality narrative system-prompts; do
+    for placement in "${placements[@]}"; do
+      "$bin/invard" --model "$work/model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 \
+        --set engine.kv_budget="$budget" --set cache.placement="$placement" --set cache.placement_slots=4 >"$work/out" 2>"$work/log" &
+      daemon=$!
+      until ready; do
+        kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; exit 1; }
+        sleep 0.1
+      done
+      say "round $round, $workload, $placement"
+      result=$("$bin/invar" bench placement --server "$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")" --workload "$workload" \
+        --documents "$documents" --length "$length" --vocabulary 250 --seed "$round" --json)
+      echo "{\"round\": $round, \"placement\": \"$placement\", \"result\": $result}" >>"$work/runs"
+      kill -KILL "$daemon" 2>/dev/null || true
+      wait "$daemon" 2>/dev/null || true
+      daemon=
+    done
+  done
+done
+out=$root/bench/results/$(date +%F)-placements-$shape
+commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+python3 "$root/bench/placements_report.py" --runs "$work/runs" --out "$out" --commit "$commit" --shape "$shape" --budget "$budget" --documents "$documents" --length "$length"
+say "wrote ${out#"$root"/}.json, .md and .svg"
