@@ -57,6 +57,7 @@ class FingerprintModel final : public Model {
     spec_.page_bytes = int64_t{8} * kernels::kPageTokens * options.attention_layers;
     if (options.recurrent_layers > 0) {
       spec_.state_bytes = int64_t{8} * options.recurrent_layers + options.state_padding_bytes;
+      spec_.state_log_row_bytes = sizeof(TokenId);
     }
     logits_.resize(static_cast<size_t>(options.max_logits_rows) * options.vocabulary_size);
     history_.resize(options.attention_layers);
@@ -70,6 +71,23 @@ class FingerprintModel final : public Model {
     int64_t row = 0;
     for (const ForwardSpan& span : spans) row = RunSpan(memory, span, row);
     return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
+  }
+
+  // A log is the tokens.
+  void Advance(const SequenceMemory& memory, const std::span<const StateAdvance> advances) override {
+    if (states_.empty()) return;
+    CheckAdvances(spec_, advances);
+    for (const StateAdvance& advance : advances) {
+      LoadStates(memory, advance.state);
+      std::span<const StateCopy> checkpoints = advance.checkpoints;
+      for (int32_t i = 0; i < advance.rows; ++i) {
+        TokenId token;
+        std::memcpy(&token, advance.log.data() + sizeof token * i, sizeof token);
+        RunState(token);
+        PassCheckpoint(memory, advance.first.value() + i + 1, checkpoints);
+      }
+      StoreStates(memory, advance.state);
+    }
   }
 
  private:
@@ -94,16 +112,25 @@ class FingerprintModel final : public Model {
     std::span<const StateCopy> checkpoints = span.checkpoints;
     for (int64_t i = 0; i < length; ++i) {
       RunToken(memory, span, first + i, span.tokens[i]);
-      if (!checkpoints.empty() && checkpoints[0].after.value() == first + i + 1) {
-        StoreStates(memory, checkpoints[0].to);
-        checkpoints = checkpoints.subspan(1);
-      }
+      PassCheckpoint(memory, first + i + 1, checkpoints);
       if (i < length - span.logits_rows) continue;
       Check(row < options_.max_logits_rows, "logits rows within the limit", row);
       FillRow(RowHash(), {logits_.data() + row++ * spec_.vocabulary_size, static_cast<size_t>(spec_.vocabulary_size)});
     }
-    StoreStates(memory, span.state);
+    if (span.state_log.empty()) {
+      StoreStates(memory, span.state);
+    } else {
+      std::memcpy(span.state_log.data(), span.tokens.data(), span.tokens.size_bytes());
+    }
     return row;
+  }
+
+  // Keeps the states where `checkpoints` begin with `position`.
+  void PassCheckpoint(const SequenceMemory& memory, const int64_t position,
+                      std::span<const StateCopy>& checkpoints) const {
+    if (checkpoints.empty() || checkpoints[0].after.value() != position) return;
+    StoreStates(memory, checkpoints[0].to);
+    checkpoints = checkpoints.subspan(1);
   }
 
   std::byte* StateAt(const SequenceMemory& memory, const SlotId slot) const {
@@ -123,7 +150,11 @@ class FingerprintModel final : public Model {
       for (int64_t p = 0; p < span.first.value(); ++p) read += ReadEntry(Load(EntryAt(memory, span, layer, p)), p);
       history_[layer] = read;
     }
-    if (!states_.empty()) std::memcpy(states_.data(), StateAt(memory, span.state), 8 * states_.size());
+    LoadStates(memory, span.state);
+  }
+
+  void LoadStates(const SequenceMemory& memory, const SlotId slot) {
+    if (!states_.empty()) std::memcpy(states_.data(), StateAt(memory, slot), 8 * states_.size());
   }
 
   void RunToken(const SequenceMemory& memory, const ForwardSpan& span, const int64_t position, const TokenId token) {
@@ -136,6 +167,10 @@ class FingerprintModel final : public Model {
       }
       history_[layer] += ReadEntry(Load(at), position);
     }
+    RunState(token);
+  }
+
+  void RunState(const TokenId token) {
     for (int32_t layer = 0; layer < spec_.recurrent_layers; ++layer) {
       states_[layer] = NextState(layer, token, states_[layer]);
     }

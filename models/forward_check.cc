@@ -1,6 +1,8 @@
 // Costs a few comparisons a span, and nothing more where nobody asks for checkpoints.
 #include "models/forward_check.h"
 
+#include <cstdint>
+
 #include "base/check.h"
 #include "kernels/numerics.h"
 
@@ -20,6 +22,21 @@ void CheckView(const ModelSpec& spec, const ForwardSpan& span) {
   }
 }
 
+void CheckCopies(const Position first, const int64_t end, const std::span<const StateCopy> checkpoints) {
+  Position before = first;
+  for (const StateCopy& copy : checkpoints) {
+    Check(copy.after > before && copy.after.value() <= end, "checkpoints ascend inside their span", copy.after, first,
+          end);
+    before = copy.after;
+  }
+}
+
+void CheckLog(const ModelSpec& spec, const std::span<const std::byte> log, const int64_t rows) {
+  const int64_t bytes = spec.state_log_head_bytes + rows * spec.state_log_row_bytes;
+  Check(static_cast<int64_t>(log.size()) >= bytes, "a state log has room for its rows", log.size(), bytes);
+  Check(reinterpret_cast<uintptr_t>(log.data()) % kStateLogAlignment == 0, "a state log is aligned");
+}
+
 void CheckSpan(const ModelSpec& spec, const ForwardSpan& span) {
   const auto rows = static_cast<int64_t>(span.tokens.size());
   const int64_t end = span.first.value() + rows;
@@ -34,16 +51,15 @@ void CheckSpan(const ModelSpec& spec, const ForwardSpan& span) {
   Check(span.logits_rows >= 0 && span.logits_rows <= rows, "logits are wanted of the span's own rows",
         span.logits_rows);
   Check(span.kv_from.value() <= end, "KV is there up to the span's end at most", span.kv_from, end);
-  Position before = span.first;
-  for (const StateCopy& copy : span.checkpoints) {
-    Check(copy.after > before && copy.after.value() <= end, "checkpoints ascend inside their span", copy.after,
-          span.first, end);
-    before = copy.after;
-  }
+  CheckCopies(span.first, end, span.checkpoints);
+  if (span.state_log.empty()) return;
+  Check(span.checkpoints.empty(), "a state that is only logged has no checkpoints", span.checkpoints.size());
+  CheckLog(spec, span.state_log, rows);
 }
 
 // Two writers of one slot, or a writer beside a reader, would leave what depends on the order of work.
-void CheckOwnSlots(const std::span<const ForwardSpan> spans) {
+template <typename Work>
+void CheckOwnSlots(const std::span<const Work> spans) {
   for (size_t i = 0; i < spans.size(); ++i) {
     for (size_t c = 0; c < spans[i].checkpoints.size(); ++c) {
       const SlotId to = spans[i].checkpoints[c].to;
@@ -62,7 +78,19 @@ void CheckOwnSlots(const std::span<const ForwardSpan> spans) {
 
 void CheckSpans(const ModelSpec& spec, const std::span<const ForwardSpan> spans) {
   for (const ForwardSpan& span : spans) CheckSpan(spec, span);
-  if (spec.state_bytes > 0) CheckOwnSlots(spans);
+  if (spec.state_bytes > 0) CheckOwnSlots<ForwardSpan>(spans);
+}
+
+void CheckAdvances(const ModelSpec& spec, const std::span<const StateAdvance> advances) {
+  for (size_t i = 0; i < advances.size(); ++i) {
+    const StateAdvance& advance = advances[i];
+    Check(advance.rows > 0, "a state goes over some rows", advance.rows);
+    CheckCopies(advance.first, int64_t{advance.first.value()} + advance.rows, advance.checkpoints);
+    CheckLog(spec, advance.log, advance.rows);
+    for (size_t j = 0; j < i; ++j)
+      Check(advances[j].state != advance.state, "a state goes over one log", advance.state);
+  }
+  CheckOwnSlots<StateAdvance>(advances);
 }
 
 }  // namespace invar::models

@@ -1,5 +1,5 @@
-// What every model requires of a batch, checked once at the top of a forward: only a bug above can break it.
-// Rules of single spans first, then that no two writers share a slot.
+// What every model requires of a batch, checked once at the top of a forward or an advance: only a bug above can break
+// it. Rules of single spans first, then that no two writers share a slot.
 #pragma once
 
 #include "models/model.h"
@@ -7,5 +7,6 @@
 namespace invar::models {
 
 void CheckSpans(const ModelSpec& spec, std::span<const ForwardSpan> spans);
+void CheckAdvances(const ModelSpec& spec, std::span<const StateAdvance> advances);
 
 }  // namespace invar::models

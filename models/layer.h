@@ -26,7 +26,19 @@ struct Step {
   std::span<kernels::KvSpan> kv_spans;
   std::span<kernels::StateSpan> state_spans;
   std::span<kernels::EmittedState> emitted;  // What state_spans' `emit` are views of: span after span.
-  int64_t state_bytes = 0;                   // Stride of slots.
+  const ModelSpec& spec;
+};
+
+// Recurrent states going over logged rows, as layers see it: T rows of all advances.
+struct AdvanceStep {
+  kernels::Backend& backend;
+  Scratch& scratch;
+  const SequenceMemory& memory;
+  std::span<const StateAdvance> advances;
+  int64_t rows = 0;
+  std::span<kernels::StateSpan> state_spans;
+  std::span<kernels::EmittedState> emitted;
+  const ModelSpec& spec;
 };
 
 class Mixer {
@@ -35,6 +47,8 @@ class Mixer {
   virtual void Bind(const LoadedWeights& weights) = 0;
   // residual += mixer(x). x [T, hidden], residual [T, hidden]. Effects: KV pages and states of the spans.
   virtual void Run(Step& step, const kernels::Activations& x, kernels::F32View residual) = 0;
+  // The layer's states go over rows that Run logged; at most Run's scratch. Mixers without states have nothing to do.
+  virtual void Advance(AdvanceStep&) {}
   // Takes what Run takes of `scratch` for `rows` rows.
   virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
   virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;

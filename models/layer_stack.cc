@@ -28,7 +28,7 @@ int64_t RoundUp(const int64_t value, const int64_t unit) { return (value + unit 
 
 // Lays the layers' memory out, one after another, in pages and slots.
 ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::vector<MixerPlace>& places) {
-  constexpr int64_t kStateAlignment = 64;  // Cache line, and the widest vector load.
+  constexpr int64_t kStateAlignment = kStateLogAlignment;
   ModelSpec spec;
   spec.architecture = plan.architecture;
   spec.numerics_id = backend.numerics().id();
@@ -54,6 +54,10 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
       spec.state_bytes += RoundUp(int64_t{4} * state.heads_v * state.dim_k * state.dim_v, kStateAlignment);
       state.conv_offset_bytes = spec.state_bytes;
       spec.state_bytes += RoundUp(int64_t{4} * state.conv_rows * state.conv_dim, kStateAlignment);
+      // A log's head is one layer's state, the working copy of a scan that must not touch the real one.
+      spec.state_log_head_bytes = std::max(spec.state_log_head_bytes, spec.state_bytes - state.recurrent_offset_bytes);
+      state.log_offset_bytes = spec.state_log_row_bytes;
+      spec.state_log_row_bytes += RoundUp(int64_t{4} * state.log_row_floats, kStateAlignment);
       spec.recurrent_states.push_back(state);
     }
     places.push_back(place);
@@ -194,7 +198,7 @@ class LayerStack final : public Model {
               .kv_spans = kv_spans_,
               .state_spans = state_spans_,
               .emitted = emitted_,
-              .state_bytes = spec_.state_bytes};
+              .spec = spec_};
     Embed(x);
     backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
     for (const Layer& layer : stack_.layers) {
@@ -204,6 +208,22 @@ class LayerStack final : public Model {
       layer.mlp->Run(step, normed, x);
     }
     return Head(spans, x);
+  }
+
+  void Advance(const SequenceMemory& memory, const std::span<const StateAdvance> advances) override {
+    if (spec_.state_bytes == 0 || advances.empty()) return;
+    const FlushDenormals flush;
+    CheckAdvances(spec_, advances);
+    AdvanceStep step{.backend = backend_,
+                     .scratch = scratch_,
+                     .memory = memory,
+                     .advances = advances,
+                     .rows = GatherAdvances(memory, advances),
+                     .state_spans = state_spans_,
+                     .emitted = emitted_,
+                     .spec = spec_};
+    Check(step.rows <= max_rows_, "rows to go over fit the limit given at load", step.rows, max_rows_);
+    for (const Layer& layer : stack_.layers) layer.mixer->Advance(step);
   }
 
  private:
@@ -232,15 +252,10 @@ class LayerStack final : public Model {
     pages_.clear();
     kv_spans_.resize(spans.size());
     state_spans_.resize(spans.size());
-    emitted_.clear();
+    ForgetCheckpoints(spans);
     size_t total_pages = 0;
-    size_t total_checkpoints = 0;
-    for (const ForwardSpan& span : spans) {
-      total_pages += span.pages.size();
-      total_checkpoints += span.checkpoints.size();
-    }
-    pages_.reserve(total_pages);  // Before views of both are taken below.
-    emitted_.reserve(total_checkpoints);
+    for (const ForwardSpan& span : spans) total_pages += span.pages.size();
+    pages_.reserve(total_pages);  // Before views of it are taken below.
     for (size_t i = 0; i < spans.size(); ++i) {
       const ForwardSpan& span = spans[i];
       const auto rows = static_cast<int32_t>(span.tokens.size());
@@ -256,7 +271,7 @@ class LayerStack final : public Model {
                              .pages = std::span<const int32_t>(pages_).subspan(first_page)},
                       .write_from = span.kv_from.value()};
       state_spans_[i] = {.row_begin = row_begin, .rows = rows};
-      GatherCheckpoints(memory, span, state_spans_[i]);
+      GatherCheckpoints(memory, span.first, span.checkpoints, state_spans_[i]);
       for (int32_t j = 0; j < rows; ++j) {
         const int32_t id = span.tokens[static_cast<size_t>(j)].value();
         Check(id >= 0 && id < spec_.vocabulary_size, "token ids lie in the vocabulary", id);
@@ -268,12 +283,35 @@ class LayerStack final : public Model {
           max_rows_);
   }
 
+  // Lays the logged rows out as one batch; gives their number.
+  int64_t GatherAdvances(const SequenceMemory& memory, const std::span<const StateAdvance> advances) {
+    state_spans_.resize(advances.size());
+    ForgetCheckpoints(advances);
+    int32_t rows = 0;
+    for (size_t i = 0; i < advances.size(); ++i) {
+      state_spans_[i] = {.row_begin = rows, .rows = advances[i].rows};
+      GatherCheckpoints(memory, advances[i].first, advances[i].checkpoints, state_spans_[i]);
+      rows += advances[i].rows;
+    }
+    return rows;
+  }
+
+  // Makes room for those of `work`, so that views of them stay.
+  template <typename Work>
+  void ForgetCheckpoints(const std::span<const Work> work) {
+    emitted_.clear();
+    size_t total = 0;
+    for (const Work& one : work) total += one.checkpoints.size();
+    emitted_.reserve(total);
+  }
+
   // Layers write their parts of a slot; what lies between them is zeroed here, so that equal states are equal bytes.
-  void GatherCheckpoints(const SequenceMemory& memory, const ForwardSpan& span, kernels::StateSpan& state_span) {
+  void GatherCheckpoints(const SequenceMemory& memory, const Position first,
+                         const std::span<const StateCopy> checkpoints, kernels::StateSpan& state_span) {
     if (spec_.state_bytes == 0) return;
     const size_t begin = emitted_.size();
-    for (const StateCopy& copy : span.checkpoints) {
-      emitted_.push_back({.rows = copy.after - span.first});
+    for (const StateCopy& copy : checkpoints) {
+      emitted_.push_back({.rows = copy.after - first});
       std::byte* slot = memory.states + int64_t{copy.to.value()} * spec_.state_bytes;
       for (const Gap& gap : state_gaps_) std::memset(slot + gap.begin, 0, static_cast<size_t>(gap.end - gap.begin));
     }

@@ -29,6 +29,8 @@ struct RecurrentLayerState {
   int64_t conv_offset_bytes = 0;
   int32_t conv_rows = 0;  // Convolution part: [conv_rows, conv_dim], oldest row first.
   int32_t conv_dim = 0;
+  int64_t log_offset_bytes = 0;  // Inside a row of a state log.
+  int32_t log_row_floats = 0;    // What one token adds to a state log.
 };
 
 // What one decode step of one token must move and multiply at least: for measurements against the machine's limits.
@@ -59,6 +61,9 @@ struct ModelSpec {
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
   std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
   AttentionLayers attention;                          // Without layers for the fingerprint model.
+  // A state log of n rows takes state_log_head_bytes + n * state_log_row_bytes; both 0 for dense models.
+  int64_t state_log_head_bytes = 0;
+  int64_t state_log_row_bytes = 0;
   StepWork work;
 };
 
@@ -110,7 +115,22 @@ struct ForwardSpan {
   // [64 (body.pages + i), ...). Requires: no layer has a window; kv_from is 0.
   std::span<const ViewLayer> view = {};
   QueryObserver* observer = nullptr;
+  // Where given, the span's tokens are not certain yet: `state` is left as it was, and what takes it over the first n
+  // of them is written here for Advance. Room for the span's rows, at kStateLogAlignment; no checkpoints then. Unused
+  // by dense models.
+  std::span<std::byte> state_log = {};
 };
+
+// `state` goes over the first `rows` rows of `log`, which a forward of a span from this very state has written.
+struct StateAdvance {
+  SlotId state;
+  Position first;  // The span's.
+  std::span<const std::byte> log;
+  int32_t rows = 0;                             // 1..rows of the span
+  std::span<const StateCopy> checkpoints = {};  // As of a ForwardSpan whose tokens are these rows.
+};
+
+constexpr int64_t kStateLogAlignment = 64;  // Cache line, and the widest vector load.
 
 class Model {
  public:
@@ -124,6 +144,11 @@ class Model {
 
   // Reads and makes rows of KV in pages; null for the fingerprint model.
   virtual const kernels::Backend* backend() const { return nullptr; }
+
+  // Takes states over rows that turned out right. Effects: states and checkpoints, with the bits of a forward of these
+  // rows alone; logs stay as they are. Nothing to do for dense models. Requires: total rows <= the limit given at load;
+  // slots of no two entries are the same. Threads: engine thread only.
+  virtual void Advance(const SequenceMemory& memory, std::span<const StateAdvance> advances) = 0;
 };
 
 struct ModelOptions {

@@ -1,7 +1,11 @@
 // Gated DeltaNet: one fused projection gives, column after column, the convolution's input (q, k, v), z, b and a; then
 // causal convolution, the delta rule, gated norm and the output projection into the residual stream.
 // qwen3_next stores the same rows grouped by key head; taking them in our order at load leaves one path here.
+// A state log's row is what both read of a token and is dear to compute: convolution input, b and a, before anything
+// that depends on other tokens.
 #include <fmt/format.h>
+
+#include <cstring>
 
 #include "models/layer.h"
 
@@ -18,6 +22,7 @@ struct DeltaNetShape {
   int32_t key_dim() const { return shape.heads_k * shape.dim_k; }
   int32_t value_dim() const { return shape.heads_v * shape.dim_v; }
   int32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
+  int32_t log_row_floats() const { return conv_dim() + 2 * shape.heads_v; }
 };
 
 // Rows of the fused projection in the order q heads, k heads, v heads, z heads, b, a.
@@ -91,21 +96,27 @@ class GatedDeltaNet final : public Mixer {
     const int64_t b = z + net_.value_dim();
     const int64_t heads = net_.shape.heads_v;
     Multiply(step.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
-    step.backend.CausalConv({.x = views.input.Columns(0, net_.conv_dim()),
-                             .weight = conv_,
-                             .kernel = net_.conv_kernel,
-                             .spans = step.state_spans,
-                             .out = views.conv});
-    step.backend.DeltaScan({.shape = net_.shape,
-                            .qkv = views.conv,
-                            .b = views.input.Columns(b, heads),
-                            .a = views.input.Columns(b + heads, heads),
-                            .a_log = a_log_,
-                            .dt_bias = dt_bias_,
-                            .spans = step.state_spans,
-                            .out = views.scan});
+    WriteLogs(step, views.input);
+    Scan(step.backend, step.state_spans, views, views.input.Columns(0, z), views.input.Columns(b, 2 * heads));
     step.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
     Multiply(step.backend, views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
+  }
+
+  void Advance(AdvanceStep& step) override {
+    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+    int64_t row = 0;
+    size_t emitted = 0;
+    for (size_t i = 0; i < step.advances.size(); ++i) {
+      const StateAdvance& advance = step.advances[i];
+      PointAt(step.memory, step.spec, advance.state, step.state_spans[i]);
+      PointAtCopies(step.memory, step.spec, advance.checkpoints, step.emitted, emitted);
+      for (int32_t r = 0; r < advance.rows; ++r) {
+        std::memcpy(views.input.row(row++), advance.log.data() + LogOffset(step.spec, r), LogRowBytes());
+      }
+    }
+    const int64_t conv = net_.conv_dim();
+    Scan(step.backend, step.state_spans, views, views.input.Columns(0, conv),
+         views.input.Columns(conv, int64_t{2} * net_.shape.heads_v));
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
@@ -133,19 +144,64 @@ class GatedDeltaNet final : public Mixer {
             .out = scratch.Typed(rows, net_.value_dim(), numerics.activations)};
   }
 
-  float* StateAt(const Step& step, const SlotId slot, const int64_t offset_bytes) const {
-    return reinterpret_cast<float*>(step.memory.states + int64_t{slot.value()} * step.state_bytes + offset_bytes);
+  // The part that depends on the tokens before: forward and advance alike. conv [T, conv_dim], ba [T, 2 heads_v].
+  void Scan(kernels::Backend& backend, const std::span<const kernels::StateSpan> spans, const Views& views,
+            const F32View& conv, const F32View& ba) const {
+    const int64_t heads = net_.shape.heads_v;
+    backend.CausalConv({.x = conv, .weight = conv_, .kernel = net_.conv_kernel, .spans = spans, .out = views.conv});
+    backend.DeltaScan({.shape = net_.shape,
+                       .qkv = views.conv,
+                       .b = ba.Columns(0, heads),
+                       .a = ba.Columns(heads, heads),
+                       .a_log = a_log_,
+                       .dt_bias = dt_bias_,
+                       .spans = spans,
+                       .out = views.scan});
   }
-  // Of this layer, in the slots of all spans and checkpoints.
+
+  // --- States: of this layer, in the slots of all spans and checkpoints ---
+  void PointAt(const SequenceMemory& memory, const ModelSpec& spec, const SlotId slot, auto& state) const {
+    std::byte* const at = memory.states + int64_t{slot.value()} * spec.state_bytes;
+    state.conv = reinterpret_cast<float*>(at + state_.conv_offset_bytes);
+    state.recurrent = reinterpret_cast<float*>(at + state_.recurrent_offset_bytes);
+  }
+  void PointAtCopies(const SequenceMemory& memory, const ModelSpec& spec, const std::span<const StateCopy> copies,
+                     const std::span<kernels::EmittedState> emitted, size_t& next) const {
+    for (const StateCopy& copy : copies) PointAt(memory, spec, copy.to, emitted[next++]);
+  }
   void PointAtStates(Step& step) const {
     size_t emitted = 0;
     for (size_t i = 0; i < step.spans.size(); ++i) {
-      step.state_spans[i].conv = StateAt(step, step.spans[i].state, state_.conv_offset_bytes);
-      step.state_spans[i].recurrent = StateAt(step, step.spans[i].state, state_.recurrent_offset_bytes);
-      for (const StateCopy& copy : step.spans[i].checkpoints) {
-        kernels::EmittedState& state = step.emitted[emitted++];
-        state.conv = StateAt(step, copy.to, state_.conv_offset_bytes);
-        state.recurrent = StateAt(step, copy.to, state_.recurrent_offset_bytes);
+      PointAt(step.memory, step.spec, step.spans[i].state, step.state_spans[i]);
+      PointAtCopies(step.memory, step.spec, step.spans[i].checkpoints, step.emitted, emitted);
+      if (!step.spans[i].state_log.empty()) WorkOnCopy(step.spans[i].state_log, step.state_spans[i]);
+    }
+  }
+
+  // --- Logs ---
+  // The scan of a span with a log runs in the log's head, which every layer uses in turn and so stays in cache.
+  void WorkOnCopy(const std::span<std::byte> log, kernels::StateSpan& state) const {
+    const int64_t bytes = state_.conv_offset_bytes - state_.recurrent_offset_bytes;
+    std::memcpy(log.data(), state.recurrent, static_cast<size_t>(bytes));
+    std::memcpy(log.data() + bytes, state.conv,
+                sizeof(float) * static_cast<size_t>(state_.conv_rows) * state_.conv_dim);
+    state.recurrent = reinterpret_cast<float*>(log.data());
+    state.conv = reinterpret_cast<float*>(log.data() + bytes);
+  }
+  size_t LogRowBytes() const { return sizeof(float) * static_cast<size_t>(net_.log_row_floats()); }
+  int64_t LogOffset(const ModelSpec& spec, const int64_t row) const {
+    return spec.state_log_head_bytes + row * spec.state_log_row_bytes + state_.log_offset_bytes;
+  }
+  void WriteLogs(const Step& step, const F32View& input) const {
+    const auto conv = static_cast<size_t>(net_.conv_dim());
+    const auto ba = static_cast<size_t>(2 * net_.shape.heads_v);
+    for (size_t i = 0; i < step.spans.size(); ++i) {
+      if (step.spans[i].state_log.empty()) continue;
+      for (int32_t r = 0; r < step.state_spans[i].rows; ++r) {
+        const float* const row = input.row(step.state_spans[i].row_begin + r);
+        std::byte* const to = step.spans[i].state_log.data() + LogOffset(step.spec, r);
+        std::memcpy(to, row, sizeof(float) * conv);
+        std::memcpy(to + sizeof(float) * conv, row + conv + net_.value_dim(), sizeof(float) * ba);
       }
     }
   }
@@ -182,6 +238,7 @@ class GatedDeltaNetPlan final : public MixerPlan {
     state.dim_v = net_.shape.dim_v;
     state.conv_rows = net_.conv_kernel - 1;
     state.conv_dim = net_.conv_dim();
+    state.log_row_floats = net_.log_row_floats();
     return state;
   }
   std::optional<kernels::ShapeLimit> Limit(const StackPlan&, const kernels::Backend& backend) const override {

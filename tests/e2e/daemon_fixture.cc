@@ -22,6 +22,9 @@ class GatedModel final : public models::Model {
     if (gate_ != nullptr) gate_->Pass();
     return model_->Forward(memory, spans);
   }
+  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
+    model_->Advance(memory, advances);
+  }
 
  private:
   std::unique_ptr<models::Model> model_;

@@ -315,6 +315,9 @@ class NanModel final : public models::Model {
     }
     return {rows_.data(), logits.rows, logits.cols, logits.stride};
   }
+  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
+    model_->Advance(memory, advances);
+  }
 
  private:
   const std::unique_ptr<models::Model> model_;
