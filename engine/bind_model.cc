@@ -12,13 +12,37 @@ cache::StateShape ShapeOf(const models::ModelSpec& spec) {
   return {.page_bytes = spec.page_bytes, .state_bytes = spec.state_bytes};
 }
 
+int32_t LogHeadRows(const models::ModelSpec& spec) {
+  if (spec.state_log_row_bytes == 0) return 0;
+  return static_cast<int32_t>((spec.state_log_head_bytes + spec.state_log_row_bytes - 1) / spec.state_log_row_bytes);
+}
+
+int32_t LogRows(const models::ModelSpec& spec, const MemoryPlan& plan) {
+  return spec.state_log_row_bytes == 0 ? INT32_MAX : static_cast<int32_t>(plan.log_bytes / spec.state_log_row_bytes);
+}
+
+namespace {
+
+int64_t LogBytes(const models::ModelSpec& spec, const EngineOptions& options) {
+  if (options.draft_tokens_max == 0 || spec.state_log_row_bytes == 0) return 0;
+  // Every row of a draft has logits, and a draft has two rows at least.
+  const int64_t rows = std::min(options.max_logits_rows, options.max_batch_tokens);
+  const int64_t spans = std::min<int64_t>(options.max_running, rows / 2);
+  const int64_t most = (rows + spans * LogHeadRows(spec)) * spec.state_log_row_bytes;
+  return std::min(most, options.kv_budget_bytes / kLogShare);
+}
+
+}  // namespace
+
 StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptions& options) {
+  const int64_t log_bytes = LogBytes(spec, options);
+  const int64_t budget_bytes = options.kv_budget_bytes - log_bytes;
   int64_t slots = options.max_running;
   if (spec.state_bytes > 0) {
-    const int64_t affordable = options.kv_budget_bytes / 2 / spec.state_bytes;
+    const int64_t affordable = budget_bytes / 2 / spec.state_bytes;
     slots = std::clamp<int64_t>(affordable, 1, options.max_running);
   }
-  const int64_t for_pages = options.kv_budget_bytes - slots * spec.state_bytes;
+  const int64_t for_pages = budget_bytes - slots * spec.state_bytes;
   const int64_t affordable_pages = spec.page_bytes == 0 ? INT32_MAX : for_pages / spec.page_bytes;
   const int64_t pages = std::min<int64_t>({affordable_pages, options.max_pages, INT32_MAX / kernels::kPageTokens});
   if (for_pages < 0 || pages < 1) {
@@ -30,7 +54,8 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
   const bool cut = options.max_pages <= affordable_pages;
   return MemoryPlan{.pages = static_cast<int32_t>(pages),
                     .slots = static_cast<int32_t>(slots),
-                    .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : options.kv_budget_bytes};
+                    .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : budget_bytes,
+                    .log_bytes = log_bytes};
 }
 
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {

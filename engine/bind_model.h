@@ -1,6 +1,7 @@
 // The only place that knows both a model's shapes and the cache's pools.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -18,11 +19,20 @@ struct MemoryPlan {
   int32_t pages = 0;
   int32_t slots = 0;
   int64_t budget_bytes = 0;
+  // State logs of one step, beside the budget_bytes.
+  int64_t log_bytes = 0;
 };
 
-// At most half of the budget may be state slots of running sequences, the rest pages, but at most max_pages (and the
-// budget is then what these take). Errors: RESOURCE_EXHAUSTED where not one slot and one page fit.
+// State logs get what the largest step of drafts takes, but at most 1 / kLogShare of the budget; nothing without
+// drafts, or where the model has no states. At most half of the rest may be state slots of running sequences, the rest
+// pages, but at most max_pages (and the budget is then what these take). Errors: RESOURCE_EXHAUSTED where not one slot
+// and one page fit.
+inline constexpr int64_t kLogShare = 16;
 StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptions& options);
+
+// Rows of state logs that one step may write, heads included, and the rows a head counts for. For Plan().
+int32_t LogRows(const models::ModelSpec& spec, const MemoryPlan& plan);
+int32_t LogHeadRows(const models::ModelSpec& spec);
 
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);

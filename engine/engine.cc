@@ -21,6 +21,7 @@
 #include "engine/schedule/fair_queue.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculate/speculator.h"
 #include "engine/validate.h"
 #include "kernels/numerics.h"
 
@@ -39,6 +40,13 @@ constexpr int32_t kRateDecodeShare = 8;  // One row in so many may be of decode.
 cache::Scope ScopeOf(const Request& request) {
   return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
 }
+
+// What reading its logits did to a sequence.
+enum class End { kGoesOn, kFinished, kNotFinite };
+struct Outcome {
+  int32_t rows = 0;  // Of the span, those whose tokens are certain.
+  End end = End::kGoesOn;
+};
 
 int32_t PagesHeld(const Sequence& sequence) { return sequence.has_lease() ? sequence.lease().pages().size() : 0; }
 
@@ -65,7 +73,8 @@ struct Engine::Impl {
                .clock = &clock_in,
                .wake = [this] { inbox.Wake(); }},
               std::move(tiers)),
-        runner(std::move(model)) {
+        runner(std::move(model), plan.log_bytes),
+        speculator(options_in.drafters, options_in.draft_tokens_max) {
     const models::ModelSpec& spec = runner.model().spec();
     const int32_t ids =
         tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
@@ -76,12 +85,18 @@ struct Engine::Impl {
                       .has_text = tokenizer != nullptr,
                       .stop_strings_max = options.stop_strings_max,
                       .stop_string_bytes_max = options.stop_string_bytes_max,
-                      .logprobs_max = options.logprobs_max};
+                      .logprobs_max = options.logprobs_max,
+                      .draft_tokens_max = options.draft_tokens_max};
+    if (options.draft_tokens_max > 0) {
+      for (const DrafterKind& kind : options.drafters) request_limits.drafters.push_back(kind.name);
+    }
     scheduler_limits = {.max_batch_tokens = options.max_batch_tokens,
                         .max_logits_rows = options.max_logits_rows,
                         .prefill_chunk_tokens = options.prefill_chunk_tokens,
                         .max_running = options.max_running,
-                        .page_tokens = kernels::kPageTokens};
+                        .page_tokens = kernels::kPageTokens,
+                        .max_log_rows = LogRows(spec, plan),
+                        .log_head_rows = LogHeadRows(spec)};
     PublishStats();
   }
 
@@ -93,6 +108,7 @@ struct Engine::Impl {
   bool TakeArrivals();
   void TakeSubmissions(std::vector<Submission> submissions);
   void EndWhatMustEnd(const Mail& mail);
+  void Draft();
   Step PlanAndAdmit();
   const Snapshot& TakeSnapshot();
   void Preempt(Sequence& sequence);
@@ -101,19 +117,16 @@ struct Engine::Impl {
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
   cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,
                              int32_t resume_limit) const;
+  void Emit(SpanWork& work, int32_t first, int32_t rows);
   void RunSpans(const Step& step);
   void PublishStats();
 
   // --- One sequence ---
-  struct Chosen {
-    TokenId token;
-    std::optional<TokenLogprob> logprob;
-  };
-  void Consume(Sequence& sequence, const SpanResult& result);
+  Outcome Consume(Sequence& sequence, const SpanResult& result);
+  Outcome SampleRows(Sequence& sequence, const SpanResult& result);
   bool ScorePrompt(Sequence& sequence, const SpanResult& result);
-  // The token after a row, by the sequence's own state; nullopt: the row is not all finite.
-  std::optional<Chosen> Choose(const Sequence& sequence, std::span<const float> logits);
-  void Take(Sequence& sequence, Chosen chosen);
+  End SampleNext(Sequence& sequence, std::span<const float> logits);
+  void Settle(Sequence& sequence, End end);
   void FinishSequence(Sequence& sequence);
   void FailSequence(Sequence& sequence, Status status, int64_t& counter);
   Sequence& Find(SequenceId id);
@@ -137,6 +150,7 @@ struct Engine::Impl {
   // Engine thread only. The cache stands before what holds its memory.
   cache::CacheManager cache;
   Runner runner;
+  Speculator speculator;
   std::map<SequenceId, std::unique_ptr<Sequence>> live;  // Ordered by id, which is the order of arrival.
   TenantShares shares;
   EngineStats stats;
@@ -144,7 +158,9 @@ struct Engine::Impl {
   std::vector<std::string> tenants;  // Of the snapshot, by index.
   int64_t moves = 0;                 // Admissions and preemptions so far.
   double prefill_rate = 0;  // Tokens a second of the last larger steps; 0: none yet. Decides whether tiers pay.
+  std::vector<Sequence*> decoding;
   std::vector<SpanWork> batch;
+  std::vector<End> ends;  // Of the batch.
   std::vector<cache::StateEmission> emissions;
   std::vector<float> scratch;  // Logits being adjusted.
 
@@ -164,6 +180,7 @@ bool Engine::Impl::RunOneStep() {
   for (const CacheJob& job : mail.cache_jobs) job(cache, clock.Now());
 
   const int64_t moves_before = moves;
+  Draft();
   const Step step = PlanAndAdmit();
   RunSpans(step);
   if (!had_mail && !arrived && !ended && moves == moves_before && step.empty()) return false;
@@ -259,7 +276,8 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
                             .total = static_cast<int32_t>(sequence->tokens().size()),
                             .logits_from = sequence->logits_from(),
                             .pages = PagesHeld(*sequence),
-                            .own_pages = OwnPages(*sequence)};
+                            .own_pages = OwnPages(*sequence),
+                            .drafted = static_cast<int32_t>(sequence->draft().size())};
     (sequence->running() ? snapshot.running : snapshot.waiting).push_back(view);
   }
   // Only of the one whose turn it is: a look into the tree a step.
@@ -277,6 +295,15 @@ int32_t Engine::Impl::TenantIndex(const std::string& tenant) {
   tenants.push_back(tenant);
   snapshot.tenant_served.push_back(shares.Served(tenant));
   return static_cast<int32_t>(tenants.size()) - 1;
+}
+
+// Before the plan, which gives drafts what others leave.
+void Engine::Impl::Draft() {
+  decoding.clear();
+  for (const auto& [id, sequence] : live) {
+    if (sequence->state() == SequenceState::kDecode && !sequence->paused()) decoding.push_back(sequence.get());
+  }
+  speculator.Propose(decoding);
 }
 
 // Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers are
@@ -347,6 +374,12 @@ cache::PrefixQuery Engine::Impl::QueryOf(const Request& request, const std::span
           .hints = request.cache.hints};
 }
 
+void Engine::Impl::Emit(SpanWork& work, const int32_t first, const int32_t rows) {
+  emissions.clear();
+  cache.Emit(work.sequence->lease(), first, first + rows, clock.Now(), emissions);
+  for (const cache::StateEmission& e : emissions) work.checkpoints.push_back({Position(e.after), e.to});
+}
+
 void Engine::Impl::RunSpans(const Step& step) {
   stats.last_step_tokens = 0;
   if (step.spans.empty()) return;
@@ -356,19 +389,26 @@ void Engine::Impl::RunSpans(const Step& step) {
     batch.push_back({.sequence = &Find(span.sequence), .checkpoints = {}});
     cache.Extend(batch.back().sequence->lease(), span.first + span.length, now);
   }
+  // What is not certain may not be kept: a draft's checkpoints wait until it is verified.
   for (size_t i = 0; i < batch.size(); ++i) {
-    const Span& span = step.spans[i];
-    emissions.clear();
-    cache.Emit(batch[i].sequence->lease(), span.first, span.first + span.length, now, emissions);
-    for (const cache::StateEmission& e : emissions) batch[i].checkpoints.push_back({Position(e.after), e.to});
+    if (step.spans[i].drafted == 0) Emit(batch[i], step.spans[i].first, step.spans[i].length);
   }
   const int64_t prefilled_before = stats.prefill_tokens;
   const TimeNs begin = clock.Now();
   const std::span<const SpanResult> results = runner.Run(cache.memory(), step.spans, batch);
-  for (size_t i = 0; i < results.size(); ++i) Consume(*batch[i].sequence, results[i]);
+  ends.clear();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Outcome outcome = Consume(*batch[i].sequence, results[i]);
+    batch[i].certain = outcome.rows;
+    ends.push_back(outcome.end);
+    if (step.spans[i].drafted > 0 && outcome.end != End::kNotFinite) Emit(batch[i], step.spans[i].first, outcome.rows);
+  }
+  runner.Settle(cache.memory(), batch);
+  for (size_t i = 0; i < batch.size(); ++i) Settle(*batch[i].sequence, ends[i]);
   ++stats.steps;
   stats.last_step_ns = clock.Now();
   const TimeNs took = stats.last_step_ns - begin;
+  speculator.StepTook(step.spans, took);
   const int64_t prefilled = stats.prefill_tokens - prefilled_before;
   const int64_t decoded = stats.last_step_tokens - prefilled;
   if (prefilled >= kRateTokens && decoded * kRateDecodeShare <= prefilled && took > 0) {
@@ -389,6 +429,7 @@ void Engine::Impl::PublishStats() {
   stats.slots_used = cache.memory().slots().live_count();
   stats.kv_bytes_used = cache.memory().live_bytes();
   stats.cache = cache.Report();
+  stats.speculation = speculator.stats();
   stats.prefix_reuse_possible = why_nothing_is_reused.empty();
   inbox.Publish(stats);
 }
@@ -402,7 +443,7 @@ Sequence& Engine::Impl::Find(const SequenceId id) {
 }
 
 int64_t Engine::Impl::KvBytes(const Sequence& sequence) const {
-  return sequence.lease().pages().size() * shape.page_bytes + shape.state_bytes;
+  return shape.PagesFor(sequence.computed()) * shape.page_bytes + shape.state_bytes;
 }
 
 // Pages no other sequence holds.
@@ -413,30 +454,49 @@ int32_t Engine::Impl::OwnPages(const Sequence& sequence) const {
       pages.begin(), pages.end(), [&](const PageId page) { return cache.memory().pages().LiveClaims(page) == 1; }));
 }
 
-void Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
-  const int32_t prompt_rows = std::clamp(sequence.prompt_tokens() - result.span.first, 0, result.span.length);
-  stats.prefill_tokens += prompt_rows;
-  stats.last_step_tokens += result.span.length;
-  if (!ScorePrompt(sequence, result)) {
+Outcome Engine::Impl::Consume(Sequence& sequence, const SpanResult& result) {
+  const Span& span = result.span;
+  stats.prefill_tokens += std::clamp(sequence.prompt_tokens() - span.first, 0, span.length);
+  stats.last_step_tokens += span.length;
+  const int32_t known = span.length - span.drafted;
+  if (!ScorePrompt(sequence, result)) return {known, End::kNotFinite};
+  sequence.Advance(known);
+  if (sequence.state() != SequenceState::kDecode) return {known, End::kGoesOn};
+  if (sequence.output_left() == 0) return {known, End::kFinished};
+  return SampleRows(sequence, result);
+}
+
+// Row after row with the sequence's true state, as decoding does: the next row counts only where the token sampled from
+// this one is the one it was computed with. Speculation is lossless by this loop, whatever the drafter says.
+Outcome Engine::Impl::SampleRows(Sequence& sequence, const SpanResult& result) {
+  const Span& span = result.span;
+  Outcome outcome{.rows = span.length - span.drafted};
+  const auto first = static_cast<int64_t>(result.logits.rows) - 1 - span.drafted;
+  int32_t right = 0;
+  bool refuted = false;
+  for (;;) {
+    outcome.end = SampleNext(sequence, {result.logits.row(first + right), static_cast<size_t>(result.logits.cols)});
+    if (outcome.end == End::kNotFinite || right == span.drafted) break;
+    refuted = sequence.tokens().back() != sequence.draft()[static_cast<size_t>(right)];
+    if (refuted) break;
+    ++right;
+    if (outcome.end != End::kGoesOn || sequence.paused()) break;
+    sequence.Advance(1);
+    ++outcome.rows;
+  }
+  speculator.Verified(sequence, span, right, refuted, outcome.rows);
+  sequence.DropDraft();
+  return outcome;
+}
+
+// What a step made certain is published, and who has ended leaves.
+void Engine::Impl::Settle(Sequence& sequence, const End end) {
+  if (end == End::kNotFinite) {
     FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
     return;
   }
-  // Judged before anything of the span is published: what gave a row that is no number is not worth sharing.
-  const bool ends_known = result.span.first + result.span.length == static_cast<int32_t>(sequence.tokens().size());
-  const bool goes_on = ends_known && OutputLimit(sequence.request(), request_limits) > 0;
-  std::optional<Chosen> chosen;
-  if (goes_on) {
-    const int64_t last = result.logits.rows - 1;
-    chosen = Choose(sequence, {result.logits.row(last), static_cast<size_t>(result.logits.cols)});
-    if (!chosen.has_value()) {
-      FailSequence(sequence, Internal("the model gave a logit that is not a finite number"), stats.failed);
-      return;
-    }
-  }
-  sequence.Advance(result.span.length);
   cache.Commit(sequence.lease(), sequence.computed_tokens(), clock.Now());
-  if (chosen.has_value()) return Take(sequence, *std::move(chosen));
-  if (ends_known) FinishSequence(sequence);
+  if (end == End::kFinished) FinishSequence(sequence);
 }
 
 // The rows of a prompt's positions score the token after each. False: not finite.
@@ -454,8 +514,7 @@ bool Engine::Impl::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   return true;
 }
 
-std::optional<Engine::Impl::Chosen> Engine::Impl::Choose(const Sequence& sequence,
-                                                         const std::span<const float> logits) {
+End Engine::Impl::SampleNext(Sequence& sequence, const std::span<const float> logits) {
   const Request& request = sequence.request();
   const std::optional<TokenId> token =
       SampleToken({.logits = logits,
@@ -466,24 +525,20 @@ std::optional<Engine::Impl::Chosen> Engine::Impl::Choose(const Sequence& sequenc
                    .position = Position(static_cast<int32_t>(sequence.tokens().size())),
                    .usable_ids = request_limits.usable_ids},
                   scratch);
-  if (!token.has_value()) return std::nullopt;
-  if (!request.output.logprobs.has_value() && !request.output.logprob_bits) return Chosen{*token, std::nullopt};
-  std::optional<TokenLogprob> logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
-  if (!logprob.has_value()) return std::nullopt;
-  return Chosen{*token, std::move(logprob)};
-}
-
-void Engine::Impl::Take(Sequence& sequence, Chosen chosen) {
+  std::optional<TokenLogprob> logprob;
+  const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
+  if (token.has_value() && wants_logprob) logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
+  if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
   ++stats.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats.first_tokens;
-  shares.Charge(sequence.request().tenant, 1);
-  if (sequence.Accept(chosen.token, std::move(chosen.logprob), clock.Now())) FinishSequence(sequence);
+  shares.Charge(request.tenant, 1);
+  return sequence.Accept(*token, std::move(logprob), clock.Now()) ? End::kFinished : End::kGoesOn;
 }
 
 void Engine::Impl::FinishSequence(Sequence& sequence) {
   const int64_t kv_bytes = KvBytes(sequence);
   cache.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock.Now());
-  sequence.Finish(kv_bytes, clock.Now());
+  sequence.Finish(kv_bytes, speculator.End(sequence), clock.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats.finished_stop : stats.finished_length);
   shares.Leave(sequence.request().tenant);
   live.erase(sequence.id());
@@ -494,6 +549,7 @@ void Engine::Impl::FailSequence(Sequence& sequence, Status status, int64_t& coun
   if (sequence.has_lease() && status.code() != StatusCode::kInternal) {
     cache.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock.Now());
   }
+  speculator.End(sequence);
   sequence.Fail(std::move(status));
   ++counter;
   shares.Leave(sequence.request().tenant);

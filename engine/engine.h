@@ -17,6 +17,7 @@
 #include "cache/cache_manager.h"
 #include "cache/cache_tuning.h"
 #include "engine/request.h"
+#include "engine/speculate/drafter.h"
 #include "engine/stats.h"
 #include "models/model.h"
 #include "models/text.h"
@@ -38,6 +39,8 @@ struct EngineOptions {
   int64_t stop_strings_max = 64;
   int64_t stop_string_bytes_max = 1024;
   int64_t logprobs_max = 128;
+  int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
+  std::vector<DrafterKind> drafters = DrafterKinds();
   TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
   bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
   bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.

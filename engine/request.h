@@ -60,6 +60,11 @@ struct Request {
     std::vector<int32_t> hints;  // Where checkpoints are wanted, in prompt tokens: [1, prompt.size()).
     int32_t stable_tokens = 0;   // Of the prompt, what a follow-up will repeat; 0: not known.
   } cache;
+  // Lossless: the answer is that of a run without it, bit for bit.
+  struct Speculation {
+    std::string drafter;                  // A kind of the engine's; empty: none.
+    std::optional<int32_t> draft_tokens;  // Draft so many, whether it pays or not. Absent: as many as pay.
+  } speculation;
 };
 
 struct TokenAlternative {
@@ -81,6 +86,14 @@ struct PrefixReuse {
   std::string tier;  // The slowest place it came from: "fast" or a tier's name; empty: nothing matched.
 };
 
+// What became of a request's drafts.
+struct SpeculationReport {
+  int32_t rounds = 0;  // Drafts verified.
+  int32_t drafted_tokens = 0;
+  int32_t accepted_tokens = 0;
+  std::string fallback_reason;  // Why most steps had no draft (stats.h); empty: that was not so.
+};
+
 struct StartedEvent {
   int32_t prompt_tokens = 0;
   PrefixReuse reuse;
@@ -100,8 +113,9 @@ struct FinishedEvent {
   int32_t completion_tokens = 0;
   int32_t preemptions = 0;
   PrefixReuse reuse;
-  int64_t kv_bytes = 0;                       // Full KV of the sequence at the end.
-  std::vector<TokenLogprob> prompt_logprobs;  // Of prompt tokens 1 and on: nothing comes before the first.
+  std::optional<SpeculationReport> speculation;  // Where the request asked for it.
+  int64_t kv_bytes = 0;                          // Full KV of the sequence at the end.
+  std::vector<TokenLogprob> prompt_logprobs;     // Of prompt tokens 1 and on: nothing comes before the first.
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {

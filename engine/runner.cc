@@ -7,35 +7,79 @@
 
 namespace invar::engine {
 
+Runner::Runner(std::unique_ptr<models::Model> model, const int64_t log_bytes)
+    : model_(std::move(model)),
+      log_bytes_(log_bytes),
+      logs_(static_cast<std::byte*>(
+          ::operator new (static_cast<size_t>(log_bytes), std::align_val_t{models::kStateLogAlignment}))) {}
+
 std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const std::span<const Span> spans,
                                         const std::span<const SpanWork> work) {
   batch_.clear();
   results_.clear();
+  drafted_.clear();
+  size_t uncertain = 0;
+  for (const Span& span : spans) uncertain += static_cast<size_t>(span.drafted > 0 ? span.length : 0);
+  drafted_.reserve(uncertain);  // Before views of it are taken below.
+  const models::ModelSpec& spec = model_->spec();
   int64_t rows = 0;
+  int64_t logged = 0;
   for (size_t i = 0; i < spans.size(); ++i) {
     const Span& span = spans[i];
     const Sequence& sequence = *work[i].sequence;
     const cache::PrefixLease& lease = sequence.lease();
     Check(sequence.id() == span.sequence && sequence.computed() == span.first, "a span continues its sequence",
           span.first, sequence.computed());
-    batch_.push_back({.tokens = std::span(sequence.tokens()).subspan(span.first, span.length),
+    std::span<std::byte> log;
+    if (span.drafted > 0 && spec.state_bytes > 0) {
+      const int64_t bytes = spec.state_log_head_bytes + span.length * spec.state_log_row_bytes;
+      Check(logged + bytes <= log_bytes_, "the logs of a step fit their memory", logged, bytes, log_bytes_);
+      log = {logs_.get() + logged, static_cast<size_t>(bytes)};
+      logged += bytes;
+    }
+    batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
                       .pages = lease.pages().ids(),
                       .state = lease.slot(),
                       .logits_rows = span.logits_rows,
                       .checkpoints = work[i].checkpoints,
-                      .kv_from = Position(std::min(lease.match().kv_tokens, span.first + span.length))});
+                      .kv_from = Position(std::min(lease.match().kv_tokens, span.first + span.length)),
+                      .state_log = log});
     rows += span.logits_rows;
   }
   const kernels::ConstF32View logits =
       model_->Forward({.pages = memory.pages().arena(), .states = memory.slots().arena()}, batch_);
   Check(logits.rows == rows, "the model gives the rows asked for", logits.rows, rows);
   int64_t row = 0;
-  for (const Span& span : spans) {
-    results_.push_back({span, logits.Rows(row, span.logits_rows)});
-    row += span.logits_rows;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    results_.push_back({spans[i], logits.Rows(row, spans[i].logits_rows), batch_[i].state_log});
+    row += spans[i].logits_rows;
   }
   return results_;
+}
+
+std::span<const TokenId> Runner::TokensOf(const Sequence& sequence, const Span& span) {
+  if (span.drafted == 0) return std::span(sequence.tokens()).subspan(span.first, span.length);
+  const size_t begin = drafted_.size();
+  const auto known = sequence.tokens().begin() + span.first;
+  drafted_.insert(drafted_.end(), known, known + (span.length - span.drafted));
+  const std::span<const TokenId> draft = sequence.draft().first(static_cast<size_t>(span.drafted));
+  drafted_.insert(drafted_.end(), draft.begin(), draft.end());
+  return std::span(drafted_).subspan(begin);
+}
+
+void Runner::Settle(const cache::CacheMemory& memory, const std::span<const SpanWork> work) {
+  advances_.clear();
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (results_[i].state_log.empty() || work[i].certain == 0) continue;
+    advances_.push_back({.state = work[i].sequence->lease().slot(),
+                         .first = Position(results_[i].span.first),
+                         .log = results_[i].state_log,
+                         .rows = work[i].certain,
+                         .checkpoints = work[i].checkpoints});
+  }
+  if (advances_.empty()) return;
+  model_->Advance({.pages = memory.pages().arena(), .states = memory.slots().arena()}, advances_);
 }
 
 }  // namespace invar::engine

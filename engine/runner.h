@@ -1,8 +1,11 @@
-// Runner: turns a step's spans into one forward of the model. It decides nothing.
+// Runner: turns a step's spans into one forward of the model, and settles what was uncertain of it. It decides nothing.
 // Threads: engine thread only.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,23 +21,39 @@ namespace invar::engine {
 struct SpanWork {
   Sequence* sequence = nullptr;
   std::vector<models::StateCopy> checkpoints;
+  int32_t certain = 0;  // For Settle.
 };
 
 class Runner {
  public:
-  explicit Runner(std::unique_ptr<models::Model> model) : model_(std::move(model)) {}
+  // `log_bytes`: for the state logs of one step.
+  Runner(std::unique_ptr<models::Model> model, int64_t log_bytes);
 
   const models::Model& model() const { return *model_; }
 
   // `work[i].sequence` runs `spans[i]`. Effects: writes KV and states, those to emit too; sequences are advanced by the
-  // caller. The results are valid until the next call. Requires: memory of every span is held in `memory`; the spans of
-  // one call are of different sequences.
+  // caller. The state of a span with a draft stays as it was until Settle. The results are valid until the next call.
+  // Requires: memory of every span is held in `memory`; the spans of one call are of different sequences.
   std::span<const SpanResult> Run(const cache::CacheMemory& memory, std::span<const Span> spans,
                                   std::span<const SpanWork> work);
 
+  // After Run: `work[i].certain` rows of the i-th span turned out right. Takes the states of spans with a draft over
+  // them, those to emit too; where it is 0, the state stays. Effects: writes states.
+  void Settle(const cache::CacheMemory& memory, std::span<const SpanWork> work);
+
  private:
+  std::span<const TokenId> TokensOf(const Sequence& sequence, const Span& span);
+
   const std::unique_ptr<models::Model> model_;
-  std::vector<models::ForwardSpan> batch_;  // Kept between calls: a step allocates nothing here.
+  const int64_t log_bytes_;
+  struct FreeAligned {
+    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
+  };
+  std::unique_ptr<std::byte, FreeAligned> logs_;
+  // Kept between calls: a step allocates nothing here.
+  std::vector<models::ForwardSpan> batch_;
+  std::vector<models::StateAdvance> advances_;
+  std::vector<TokenId> drafted_;  // Known and drafted tokens of spans with a draft, side by side.
   std::vector<SpanResult> results_;
 };
 

@@ -82,6 +82,7 @@ void Sequence::Arrived(const int64_t ticket, const std::string_view tier) {
 cache::PrefixLease Sequence::Preempt() {
   MoveTo(SequenceState::kWaiting);
   asked_tiers_ = false;
+  DropDraft();
   ++preemptions_;
   return TakeLease();
 }
@@ -129,7 +130,7 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
   return std::move(fed.text);
 }
 
-void Sequence::Finish(const int64_t kv_bytes, const TimeNs now) {
+void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> speculation, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
   lease_.reset();
   reuse_.computed_tokens = prompt_tokens_run_;
@@ -141,6 +142,7 @@ void Sequence::Finish(const int64_t kv_bytes, const TimeNs now) {
                       .completion_tokens = output_tokens(),
                       .preemptions = preemptions_,
                       .reuse = reuse_,
+                      .speculation = std::move(speculation),
                       .kv_bytes = kv_bytes,
                       .prompt_logprobs = std::move(prompt_logprobs_)};
   const bool stop_string = std::holds_alternative<std::string>(matched_);

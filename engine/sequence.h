@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,6 +43,8 @@ class Sequence {
   const std::vector<TokenId>& tokens() const { return tokens_; }
   int32_t prompt_tokens() const { return static_cast<int32_t>(request_.prompt.size()); }
   int32_t output_tokens() const { return static_cast<int32_t>(tokens_.size()) - prompt_tokens(); }
+  // Tokens that it may yet generate.
+  int32_t output_left() const { return output_limit_ - output_tokens(); }
   int32_t computed() const { return computed_; }
   int32_t preemptions() const { return preemptions_; }
   const TokenCounts& counts() const { return counts_; }
@@ -63,6 +66,13 @@ class Sequence {
   void Arrived(int64_t ticket, std::string_view tier);
   std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
+  // --- Speculation ---
+  // Guesses for the tokens behind the known ones; of a decoding sequence only. Never part of `tokens`: a token gets
+  // there by being sampled.
+  std::span<const TokenId> draft() const { return draft_; }
+  void SetDraft(std::vector<TokenId> draft) { draft_ = std::move(draft); }
+  void DropDraft() { draft_.clear(); }
+
   // --- Transitions; each checks that it is legal ---
   // Goes on where the lease's match ends. Effects: pushes Started at the first admission of its life.
   void Admit(cache::PrefixLease lease, TimeNs now);
@@ -78,7 +88,7 @@ class Sequence {
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
-  void Finish(int64_t kv_bytes, TimeNs now);
+  void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, TimeNs now);
   void Fail(Status status);
 
   FinishReason finish_reason() const { return finish_reason_; }
@@ -104,6 +114,7 @@ class Sequence {
 
   SequenceState state_ = SequenceState::kWaiting;
   std::vector<TokenId> tokens_;  // Prompt, then output.
+  std::vector<TokenId> draft_;
   int32_t computed_ = 0;
   int32_t preemptions_ = 0;
   std::optional<cache::PrefixLease> lease_;

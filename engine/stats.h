@@ -1,11 +1,35 @@
 // Plain numbers handed up to the metrics of the server: no metrics library lives below it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "cache/placement_report.h"
 
 namespace invar::engine {
+
+// Why a step of a request that asks for speculation ran without a draft.
+enum class FallbackReason {
+  kUnprofitable,    // By its record and the time of steps, a draft would not have paid.
+  kNothingDrafted,  // Its drafter had no guess.
+  kNoRoom,          // No row, page or log was left.
+};
+inline constexpr size_t kFallbackReasons = 3;
+std::string_view NameOf(FallbackReason reason);
+
+// Upper bounds of the histogram of accepted tokens a round; beyond the last is one more.
+inline constexpr std::array<int32_t, 13> kAcceptedBounds = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
+// Counters of lossless speculation; they only grow.
+struct SpeculationStats {
+  int64_t rounds = 0;  // Drafts verified.
+  int64_t drafted_tokens = 0;
+  int64_t accepted_tokens = 0;
+  std::array<int64_t, kAcceptedBounds.size() + 1> accepted_lengths = {};  // Rounds by accepted tokens.
+  std::array<int64_t, kFallbackReasons> fallbacks = {};                   // Steps without a draft, by reason.
+};
 
 // Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
 // any snapshot.
@@ -24,6 +48,7 @@ struct EngineStats {
   int64_t slots_total = 0, slots_used = 0;
   int64_t kv_bytes_used = 0;
   cache::PlacementReport cache;
+  SpeculationStats speculation;
   bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
   int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };

@@ -1,7 +1,9 @@
 // Step: what runs now. The only words between the scheduler, which decides, and the runner, which computes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -9,12 +11,14 @@
 
 namespace invar::engine {
 
-// Tokens [first, first + length) of one sequence go through the model. Prefill chunks and decode tokens are one thing.
+// Tokens [first, first + length) of one sequence go through the model. Prefill chunks, decode tokens and drafts to be
+// verified are one thing.
 struct Span {
   SequenceId sequence;
   int32_t first = 0;
   int32_t length = 0;
   int32_t logits_rows = 0;  // Of the span's last tokens.
+  int32_t drafted = 0;      // So many of its last tokens are the sequence's draft: not certain yet.
 
   bool operator==(const Span&) const = default;
 };
@@ -32,6 +36,7 @@ struct Step {
 struct SpanResult {
   Span span;
   kernels::ConstF32View logits;
+  std::span<const std::byte> state_log = {};  // Of a span with a draft on a model with recurrent states.
 };
 
 }  // namespace invar::engine

@@ -110,6 +110,22 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
                          field);
 }
 
+Status CheckSpeculation(const Request::Speculation& speculation, const RequestLimits& limits) {
+  if (speculation.drafter.empty()) return OkStatus();
+  if (std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter) == limits.drafters.end()) {
+    std::string known;
+    for (const std::string& name : limits.drafters) known += (known.empty() ? "" : ", ") + name;
+    return InvalidArgument(
+        "kv_policy.drafter must be one of " + (known.empty() ? "none" : known) + ", got " + speculation.drafter,
+        "kv_policy.drafter");
+  }
+  const std::optional<int32_t>& draft = speculation.draft_tokens;
+  if (!draft.has_value() || (*draft >= 1 && *draft <= limits.draft_tokens_max)) return OkStatus();
+  return InvalidArgument("kv_policy.draft_tokens must be within [1, " + std::to_string(limits.draft_tokens_max) +
+                             "], got " + std::to_string(*draft),
+                         "kv_policy.draft_tokens");
+}
+
 Status CheckLength(const Request& request, const RequestLimits& limits) {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt > limits.max_sequence_tokens) {
@@ -141,6 +157,7 @@ Status ValidateRequest(const Request& request, const RequestLimits& limits) {
   if (Status s = CheckStopping(request, limits); !s.ok()) return s;
   if (Status s = CheckLogprobs(request.output.logprobs, limits, "output.logprobs"); !s.ok()) return s;
   if (Status s = CheckLogprobs(request.output.prompt_logprobs, limits, "output.prompt_logprobs"); !s.ok()) return s;
+  if (Status s = CheckSpeculation(request.speculation, limits); !s.ok()) return s;
   return CheckLength(request, limits);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/request.h"
@@ -19,7 +21,9 @@ struct RequestLimits {
   bool has_text = false;  // A tokenizer is there.
   int64_t stop_strings_max = 0;
   int64_t stop_string_bytes_max = 0;
-  int64_t logprobs_max = 0;  // Alternatives a token: bounds a reply at so many x 8 bytes a token.
+  int64_t logprobs_max = 0;                // Alternatives a token: bounds a reply at so many x 8 bytes a token.
+  std::vector<std::string> drafters = {};  // Kinds there are; none where the engine does not speculate.
+  int32_t draft_tokens_max = 0;
 };
 
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.

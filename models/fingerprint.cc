@@ -57,7 +57,7 @@ class FingerprintModel final : public Model {
     spec_.page_bytes = int64_t{8} * kernels::kPageTokens * options.attention_layers;
     if (options.recurrent_layers > 0) {
       spec_.state_bytes = int64_t{8} * options.recurrent_layers + options.state_padding_bytes;
-      spec_.state_log_row_bytes = sizeof(TokenId);
+      spec_.state_log_row_bytes = kStateLogAlignment;
     }
     logits_.resize(static_cast<size_t>(options.max_logits_rows) * options.vocabulary_size);
     history_.resize(options.attention_layers);
@@ -73,7 +73,7 @@ class FingerprintModel final : public Model {
     return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
   }
 
-  // A log is the tokens.
+  // A log's row is the token.
   void Advance(const SequenceMemory& memory, const std::span<const StateAdvance> advances) override {
     if (states_.empty()) return;
     CheckAdvances(spec_, advances);
@@ -82,7 +82,7 @@ class FingerprintModel final : public Model {
       std::span<const StateCopy> checkpoints = advance.checkpoints;
       for (int32_t i = 0; i < advance.rows; ++i) {
         TokenId token;
-        std::memcpy(&token, advance.log.data() + sizeof token * i, sizeof token);
+        std::memcpy(&token, advance.log.data() + i * spec_.state_log_row_bytes, sizeof token);
         RunState(token);
         PassCheckpoint(memory, advance.first.value() + i + 1, checkpoints);
       }
@@ -117,10 +117,9 @@ class FingerprintModel final : public Model {
       Check(row < options_.max_logits_rows, "logits rows within the limit", row);
       FillRow(RowHash(), {logits_.data() + row++ * spec_.vocabulary_size, static_cast<size_t>(spec_.vocabulary_size)});
     }
-    if (span.state_log.empty()) {
-      StoreStates(memory, span.state);
-    } else {
-      std::memcpy(span.state_log.data(), span.tokens.data(), span.tokens.size_bytes());
+    if (span.state_log.empty()) StoreStates(memory, span.state);
+    for (int64_t i = 0; i < length && !span.state_log.empty(); ++i) {
+      std::memcpy(span.state_log.data() + i * spec_.state_log_row_bytes, &span.tokens[i], sizeof(TokenId));
     }
     return row;
   }

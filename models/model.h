@@ -61,7 +61,8 @@ struct ModelSpec {
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
   std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
   AttentionLayers attention;                          // Without layers for the fingerprint model.
-  // A state log of n rows takes state_log_head_bytes + n * state_log_row_bytes; both 0 for dense models.
+  // A state log of n rows takes state_log_head_bytes + n * state_log_row_bytes, multiples of kStateLogAlignment; both 0
+  // for dense models.
   int64_t state_log_head_bytes = 0;
   int64_t state_log_row_bytes = 0;
   StepWork work;

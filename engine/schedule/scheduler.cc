@@ -49,6 +49,7 @@ class Planner {
         free_slots_(snapshot.free_slots),
         tokens_left_(limits.max_batch_tokens),
         rows_left_(limits.max_logits_rows),
+        log_rows_left_(limits.max_log_rows),
         running_count_(static_cast<int32_t>(snapshot.running.size())),
         served_(snapshot.tenant_served),
         taken_(snapshot.waiting.size(), false) {
@@ -61,6 +62,7 @@ class Planner {
     SortByRank();
     RunSpans(/*decode=*/true);
     RunSpans(/*decode=*/false);
+    AddDrafts();
     return ReadOut();
   }
 
@@ -148,11 +150,41 @@ class Planner {
     rows_left_ -= candidate.span->logits_rows;
   }
 
-  // Positions that fit in the pages it holds and those that are free.
-  int32_t RoomIn(const Candidate& candidate) const {
-    const int64_t room = int64_t{candidate.pages + free_pages_} * limits_.page_tokens - candidate.view.computed;
+  // --- Drafts ---
+  void AddDrafts() {
+    for (Candidate& candidate : candidates_) {
+      if (candidate.span.has_value() && candidate.view.drafted > 0) AddDraft(candidate);
+    }
+  }
+
+  // Behind a decode span, which has its own token, row and page.
+  void AddDraft(Candidate& candidate) {
+    const SequenceView& view = candidate.view;
+    Check(view.total - view.computed == 1, "only the last known token is followed by a draft", view.id);
+    const int32_t spare_pages = std::max(0, free_pages_ - (running_count_ - 1));
+    const int32_t drafted =
+        std::min({view.drafted, tokens_left_, rows_left_, log_rows_left_ - limits_.log_head_rows - 1,
+                  Room(view, candidate.pages + spare_pages) - 1});
+    if (drafted <= 0) return;
+    Span& span = *candidate.span;
+    span.length += drafted;
+    span.logits_rows += drafted;
+    span.drafted = drafted;
+    tokens_left_ -= drafted;
+    rows_left_ -= drafted;
+    log_rows_left_ -= limits_.log_head_rows + span.length;
+    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + span.length));
+    free_pages_ -= pages - candidate.pages;
+    candidate.pages = pages;
+  }
+
+  // Positions beyond the computed ones in so many pages.
+  int32_t Room(const SequenceView& view, const int32_t pages) const {
+    const int64_t room = int64_t{pages} * limits_.page_tokens - view.computed;
     return static_cast<int32_t>(std::min<int64_t>(room, INT32_MAX));
   }
+  // In the pages it holds and those that are free.
+  int32_t RoomIn(const Candidate& candidate) const { return Room(candidate.view, candidate.pages + free_pages_); }
 
   // Whose pages `needy` may take: a paused one's, else the lowest-ranked below itself.
   Candidate* VictimFor(const SequenceView& needy) {
@@ -192,6 +224,7 @@ class Planner {
   int32_t free_slots_;
   int32_t tokens_left_;
   int32_t rows_left_;
+  int32_t log_rows_left_;
   int32_t running_count_;
   std::vector<int64_t> served_;
   std::vector<bool> taken_;  // Of waiting.

@@ -8,6 +8,8 @@
 //            passes it: large requests get their turn.
 //   decode   sequences with one token to run, best rank first (rank: priority, then age).
 //   prefill  sequences with more to run, in chunks, with what is left of the token budget.
+//   drafts   of sequences that decode, best rank first, with what is left of tokens, rows, log rows and pages; a free
+//            page only where one stays for everybody else who runs. A draft preempts and delays nobody.
 // A sequence that needs a page where none is free takes those of a paused or lower-ranked one (preempted: it will be
 // computed again), or waits. The best-ranked sequence can always get its pages, so something always advances.
 #pragma once
@@ -29,6 +31,9 @@ struct SchedulerLimits {
   int32_t prefill_chunk_tokens = 0;
   int32_t max_running = 0;
   int32_t page_tokens = 0;
+  // Rows of state logs in one step, and what a log takes beyond its span's rows.
+  int32_t max_log_rows = INT32_MAX;
+  int32_t log_head_rows = 0;
 };
 
 struct SequenceView {
@@ -46,6 +51,7 @@ struct SequenceView {
   int32_t own_pages = 0;  // Of these, held by nobody else: what preempting it frees at once.
   // Of a waiting one: pages that running sequences hold and it would share, 0 where that is not known.
   int32_t shared_pages = 0;
+  int32_t drafted = 0;    // Tokens guessed to follow the known ones; where one token is left to run.
 };
 
 struct Snapshot {

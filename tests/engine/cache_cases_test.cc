@@ -406,10 +406,11 @@ TEST_P(CacheCases, AConfigurationThatCanNeverHitSaysSo) {
     EngineOptions options;
     bool possible;
   };
+  // Budgets to the byte: none of it for state logs.
   const Case cases[] = {
       {{.prefix_cache = false}, false},
-      {{.max_running = 1, .kv_budget_bytes = state + 2 * kPageBytes - 1}, false},
-      {{.max_running = 1, .kv_budget_bytes = state + 2 * kPageBytes}, true},
+      {{.max_running = 1, .kv_budget_bytes = state + 2 * kPageBytes - 1, .draft_tokens_max = 0}, false},
+      {{.max_running = 1, .kv_budget_bytes = state + 2 * kPageBytes, .draft_tokens_max = 0}, true},
       {{}, true},
   };
   for (const Case& c : cases) {

@@ -41,6 +41,10 @@ SequenceView Sharing(SequenceView view, const int32_t pages) {
   view.shared_pages = pages;
   return view;
 }
+SequenceView Drafted(SequenceView view, const int32_t drafted) {
+  view.drafted = drafted;
+  return view;
+}
 SequenceView Scored(SequenceView view, const int32_t logits_from) {
   view.logits_from = logits_from;
   return view;
@@ -68,8 +72,13 @@ Snapshot Queues(std::vector<SequenceView> running, std::vector<SequenceView> wai
                 const int32_t free_slots = 64, std::vector<int64_t> served = {0, 0, 0}) {
   return {std::move(running), std::move(waiting), std::move(served), free_pages, free_slots};
 }
-Span Run(const int64_t id, const int32_t first, const int32_t length, const int32_t rows) {
-  return {SequenceId(id), first, length, rows};
+SchedulerLimits Logs(SchedulerLimits limits, const int32_t rows, const int32_t head) {
+  limits.max_log_rows = rows;
+  limits.log_head_rows = head;
+  return limits;
+}
+Span Run(const int64_t id, const int32_t first, const int32_t length, const int32_t rows, const int32_t drafted = 0) {
+  return {SequenceId(id), first, length, rows, drafted};
 }
 std::vector<int64_t> Values(const std::vector<SequenceId>& ids) {
   std::vector<int64_t> values;
@@ -249,6 +258,66 @@ const Case kCases[] = {
      {},
      {}},
     {"PausedSequencesDoNotRun", Limits(64), Queues({Paused(Seq(1, 10, 11, 1), true)}, {}, 4), {}, {}, {}},
+    {"ADraftRunsBehindItsToken",
+     Limits(64),
+     Queues({Drafted(Seq(1, 10, 11, 1), 4)}, {}, 4),
+     {},
+     {},
+     {Run(1, 10, 5, 5, 4)}},
+    {"DraftsTakeTheTokensThatDecodeAndPrefillLeave",
+     Limits(10),
+     Queues({Drafted(Seq(1, 10, 11, 1), 4), Drafted(Seq(2, 10, 11, 1), 4), Seq(3, 0, 5, 1)}, {}, 4),
+     {},
+     {},
+     {Run(1, 10, 4, 4, 3), Run(2, 10, 1, 1), Run(3, 0, 5, 1)}},
+    {"DraftsTakeTheRowsThatOthersLeave",
+     Limits(64, 6),
+     Queues({Drafted(Seq(1, 10, 11, 1), 2), Drafted(Seq(2, 10, 11, 1), 9)}, {}, 4),
+     {},
+     {},
+     {Run(1, 10, 3, 3, 2), Run(2, 10, 3, 3, 2)}},
+    {"DraftsFitTheLogsWithTheirHeads",
+     Logs(Limits(64), 12, 3),
+     Queues({Drafted(Seq(1, 10, 11, 1), 2), Drafted(Seq(2, 10, 11, 1), 9), Drafted(Seq(3, 10, 11, 1), 9)}, {}, 4),
+     {},
+     {},
+     {Run(1, 10, 3, 3, 2), Run(2, 10, 3, 3, 2), Run(3, 10, 1, 1)}},
+    {"WithoutLogsNobodyVerifiesADraft",
+     Logs(Limits(64), 0, 0),
+     Queues({Drafted(Seq(1, 10, 11, 1), 2)}, {}, 4),
+     {},
+     {},
+     {Run(1, 10, 1, 1)}},
+    {"ADraftEndsWithThePageWhereNoneIsSpare",
+     Limits(64),
+     Queues({Drafted(Seq(1, 60, 61, 1), 9), Seq(2, 10, 11, 1)}, {}, 1),
+     {},
+     {},
+     {Run(1, 60, 4, 4, 3), Run(2, 10, 1, 1)}},
+    {"ADraftTakesAPageThatIsSpare",
+     Limits(64),
+     Queues({Drafted(Seq(1, 60, 61, 1), 9), Seq(2, 10, 11, 1)}, {}, 2),
+     {},
+     {},
+     {Run(1, 60, 10, 10, 9), Run(2, 10, 1, 1)}},
+    {"ADraftPreemptsNobody",
+     Limits(64),
+     Queues({Drafted(Priority(Seq(1, 63, 64, 1), 1), 9), Seq(2, 10, 11, 1)}, {}, 0),
+     {},
+     {},
+     {Run(1, 63, 1, 1), Run(2, 10, 1, 1)}},
+    {"ADraftOfAPausedReaderDoesNotRun",
+     Limits(64),
+     Queues({Drafted(Paused(Seq(1, 10, 11, 1), false), 4)}, {}, 4),
+     {},
+     {},
+     {}},
+    {"WhoIsPreemptedLosesTheDraftToo",
+     Limits(64),
+     Queues({Seq(1, 64, 65, 1), Drafted(Seq(2, 10, 11, 1), 4)}, {}, 0),
+     {2},
+     {},
+     {Run(1, 64, 1, 1)}},
     {"PausedRequestsAreNotAdmitted", Limits(64), Queues({}, {Paused(Seq(1, 0, 4, 0), true)}, 4), {}, {}, {}},
 };
 INSTANTIATE_TEST_SUITE_P(All, SchedulerTable, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });
@@ -258,7 +327,8 @@ TEST(Scheduler, EveryPlanKeepsItsLimitsAndMakesProgress) {
   sim::Random random(7);
   for (int round = 0; round < 20'000; ++round) {
     const SchedulerLimits limits =
-        Limits(random.Between(1, 80), random.Between(1, 5), random.Between(1, 70), random.Between(1, 6));
+        Logs(Limits(random.Between(1, 80), random.Between(1, 5), random.Between(1, 70), random.Between(1, 6)),
+             random.Between(0, 12), random.Between(0, 2));
     Snapshot snapshot = Queues({}, {}, random.Between(0, 4), 0);
     const int32_t running = random.Between(0, limits.max_running);
     snapshot.free_slots = limits.max_running - running;
@@ -266,12 +336,13 @@ TEST(Scheduler, EveryPlanKeepsItsLimitsAndMakesProgress) {
     for (int32_t i = 0; i < running + random.Between(0, 4); ++i) {
       const bool runs = i < running;
       const int32_t total = random.Between(1, 150);
-      const int32_t computed = runs ? random.Between(0, total - 1) : 0;
+      const int32_t computed = !runs ? 0 : random.Percent(40) ? total - 1 : random.Between(0, total - 1);
       SequenceView view = Seq(i, computed, total, runs ? (computed + 63) / 64 : 0);
       view.priority = random.Between(-1, 1);
       view.tenant = random.Between(0, 2);
       view.paused = random.Percent(20);
       view.logits_from = random.Between(0, total - 1);
+      if (runs && total - computed == 1) view.drafted = random.Between(0, 6);
       can_run = can_run || (runs && !view.paused);
       (runs ? snapshot.running : snapshot.waiting).push_back(view);
     }
@@ -282,6 +353,7 @@ TEST(Scheduler, EveryPlanKeepsItsLimitsAndMakesProgress) {
     const Step step = Plan(snapshot, limits);
     int32_t tokens = 0;
     int32_t rows = 0;
+    int32_t log_rows = 0;
     int32_t pages = snapshot.free_pages;
     std::map<SequenceId, const SequenceView*> views;
     for (const auto* const queue : {&snapshot.running, &snapshot.waiting}) {
@@ -293,15 +365,18 @@ TEST(Scheduler, EveryPlanKeepsItsLimitsAndMakesProgress) {
       ASSERT_FALSE(view.paused);
       ASSERT_EQ(span.first, view.computed);
       ASSERT_GE(span.length, 1);
-      ASSERT_LE(span.first + span.length, view.total);
-      ASSERT_LE(span.length, limits.prefill_chunk_tokens);
+      ASSERT_LE(span.drafted, view.drafted);
+      ASSERT_LE(span.first + span.length, view.total + span.drafted);
+      ASSERT_LE(span.length - span.drafted, limits.prefill_chunk_tokens);
       ASSERT_EQ(span.logits_rows, std::max(0, span.first + span.length - std::max(span.first, view.logits_from)));
+      if (span.drafted > 0) log_rows += limits.log_head_rows + span.length;
       tokens += span.length;
       rows += span.logits_rows;
       pages -= std::max(0, (span.first + span.length + 63) / 64 - view.pages);
     }
     ASSERT_LE(tokens, limits.max_batch_tokens);
     ASSERT_LE(rows, limits.max_logits_rows);
+    ASSERT_LE(log_rows, limits.max_log_rows);
     ASSERT_GE(pages, 0);
     ASSERT_LE(snapshot.running.size() - step.preempt.size() + step.admit.size(), limits.max_running);
     ASSERT_TRUE(!can_run || !step.spans.empty());

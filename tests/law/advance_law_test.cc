@@ -218,7 +218,7 @@ TEST(AdvanceLawDeathTest, RefusesWhatOnlyABugAsksFor) {
     model->Forward(arena.memory(), {&span, 1});
   };
   run(log.bytes(), {});
-  EXPECT_DEATH(run(log.bytes().first(36), {}), "a state log has room for its rows");
+  EXPECT_DEATH(run(log.bytes().first(9 * kStateLogAlignment), {}), "a state log has room for its rows");
   EXPECT_DEATH(run(log.bytes().subspan(4), {}), "a state log");
   EXPECT_DEATH(run(log.bytes(), {{Position(1), SlotId(2)}}), "a state that is only logged has no checkpoints");
   const auto advance = [&](const std::vector<StateAdvance>& all) { model->Advance(arena.memory(), all); };

@@ -1,0 +1,115 @@
+// The rounds of speculator.h.
+#include "engine/speculate/speculator.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+
+namespace invar::engine {
+namespace {
+
+bool Asks(const Sequence& sequence) { return !sequence.request().speculation.drafter.empty(); }
+
+}  // namespace
+
+Speculator::Speculator(const std::span<const DrafterKind> kinds, const int32_t draft_tokens_max)
+    : draft_tokens_max_(draft_tokens_max) {
+  for (const DrafterKind& kind : kinds) drafters_.emplace(kind.name, kind.make());
+}
+
+void Speculator::Propose(const std::span<Sequence* const> sequences) {
+  if (std::none_of(sequences.begin(), sequences.end(), [](const Sequence* s) { return Asks(*s); })) return;
+  std::vector<DraftWish> wishes(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& sequence = *sequences[i];
+    if (!Asks(sequence)) continue;
+    const Speculating& live = live_[sequence.id()];
+    DraftWish& wish = wishes[i];
+    // The last token that it may generate needs no row behind it.
+    wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
+    // A draft that found no place in the last step is there already.
+    wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(0)
+                                          : static_cast<int32_t>(sequence.draft().size());
+    wish.acceptance = live.record.acceptance();
+    wish.credit = live.record.credit();
+  }
+  ChooseLengths(times_, wishes);
+  row_cost_ = RowCost(times_, static_cast<int32_t>(sequences.size()));
+  Fill(sequences, wishes);
+}
+
+void Speculator::Fill(const std::span<Sequence* const> sequences, const std::span<const DraftWish> wishes) {
+  std::map<std::string_view, std::vector<DraftTurn>> turns;  // By drafter.
+  std::map<SequenceId, Sequence*> by_id;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& sequence = *sequences[i];
+    if (!Asks(sequence) || !sequence.draft().empty()) continue;
+    const bool wanted = wishes[i].length > 0;
+    live_[sequence.id()].reason = wanted ? FallbackReason::kNothingDrafted : FallbackReason::kUnprofitable;
+    if (!wanted) continue;
+    by_id[sequence.id()] = &sequence;
+    turns[sequence.request().speculation.drafter].push_back(
+        {.id = sequence.id(), .tokens = sequence.tokens(), .most = wishes[i].length, .draft = {}});
+  }
+  for (auto& [name, of_one] : turns) {
+    const auto drafter = drafters_.find(std::string(name));
+    Check(drafter != drafters_.end(), "a request's drafter is there", name);
+    drafter->second->Propose(of_one);
+    for (DraftTurn& turn : of_one) {
+      Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
+      by_id[turn.id]->SetDraft(std::move(turn.draft));
+    }
+  }
+}
+
+void Speculator::Verified(const Sequence& sequence, const Span& span, const int32_t right, const bool refuted,
+                          const int32_t sampled) {
+  const auto found = live_.find(sequence.id());
+  if (found == live_.end()) return;
+  Speculating& live = found->second;
+  for (int32_t i = 0; i < sampled; ++i) live.record.Sampled();
+  if (span.drafted == 0) {
+    // Known tokens run again after a preemption, and the last token of an output, are no occasion to draft.
+    if (span.length != 1 || sequence.output_left() == 0) return;
+    // A draft that is there is one that the step had no place for.
+    const FallbackReason reason = sequence.draft().empty() ? live.reason : FallbackReason::kNoRoom;
+    ++live.plain_steps[static_cast<size_t>(reason)];
+    ++stats_.fallbacks[static_cast<size_t>(reason)];
+    return;
+  }
+  live.record.Verified(span.drafted, right, refuted, row_cost_);
+  ++live.report.rounds;
+  live.report.drafted_tokens += span.drafted;
+  live.report.accepted_tokens += right;
+  ++stats_.rounds;
+  stats_.drafted_tokens += span.drafted;
+  stats_.accepted_tokens += right;
+  const auto* const bound = std::lower_bound(kAcceptedBounds.begin(), kAcceptedBounds.end(), right);
+  ++stats_.accepted_lengths[static_cast<size_t>(bound - kAcceptedBounds.begin())];
+}
+
+void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) {
+  int32_t rows = 0;
+  for (const Span& span : spans) {
+    if (span.length - span.drafted != 1) return;
+    rows += span.length;
+  }
+  if (rows > 0) times_.Observe(rows, took);
+}
+
+std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
+  if (!Asks(sequence)) return std::nullopt;
+  drafters_.at(sequence.request().speculation.drafter)->Forget(sequence.id());
+  const auto found = live_.find(sequence.id());
+  if (found == live_.end()) return SpeculationReport{};
+  SpeculationReport report = std::move(found->second.report);
+  const auto& plain = found->second.plain_steps;
+  const auto* const most = std::max_element(plain.begin(), plain.end());
+  if (*most > report.rounds) report.fallback_reason = NameOf(static_cast<FallbackReason>(most - plain.begin()));
+  live_.erase(found);
+  return report;
+}
+
+}  // namespace invar::engine

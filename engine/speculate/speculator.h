@@ -1,0 +1,61 @@
+// Speculator: lossless speculation of all sequences of an engine. Before a step it asks drafters for guesses, as many
+// as pay; after it, it learns what they were worth. What a guess can do is said in drafter.h: save time, never change a
+// token.
+// Threads: engine thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sequence.h"
+#include "engine/speculate/draft_length.h"
+#include "engine/speculate/drafter.h"
+#include "engine/stats.h"
+#include "engine/step.h"
+
+namespace invar::engine {
+
+class Speculator {
+ public:
+  // `draft_tokens_max`: most of one draft.
+  Speculator(std::span<const DrafterKind> kinds, int32_t draft_tokens_max);
+
+  // Gives drafts to those of `sequences` that ask for it and have none. Requires: all decode, with one token to run,
+  // and no reader is behind.
+  void Propose(std::span<Sequence* const> sequences);
+  // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
+  // (otherwise the output ended or its reader fell behind first). `sampled`: tokens that came of it.
+  void Verified(const Sequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
+  // A step of spans that all decode took so long.
+  void StepTook(std::span<const Span> spans, TimeNs took);
+  // Forgets the sequence. Empty where it did not ask for speculation.
+  std::optional<SpeculationReport> End(const Sequence& sequence);
+
+  const SpeculationStats& stats() const { return stats_; }
+
+ private:
+  struct Speculating {
+    DraftRecord record;
+    SpeculationReport report;
+    std::array<int64_t, kFallbackReasons> plain_steps = {};   // Without a draft, by reason.
+    FallbackReason reason = FallbackReason::kNothingDrafted;  // Why it has no draft now.
+  };
+
+  void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
+
+  const int32_t draft_tokens_max_;
+  std::map<std::string, std::unique_ptr<Drafter>> drafters_;
+  std::map<SequenceId, Speculating> live_;  // Those that ask for it and have decoded.
+  StepTimes times_;
+  double row_cost_ = 0.0;  // Of the step under way, in tokens.
+  SpeculationStats stats_;
+};
+
+}  // namespace invar::engine
