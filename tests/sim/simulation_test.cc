@@ -28,11 +28,18 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
     seen.resumed_after_preemption += outcome.resumed_after_preemption;
     seen.evicted += outcome.evicted;
     seen.flushes += outcome.flushes;
+    seen.accepted += outcome.accepted;
+    seen.fallbacks += outcome.fallbacks;
+    for (size_t i = 0; i < seen.accepted_lengths.size(); ++i) seen.accepted_lengths[i] += outcome.accepted_lengths[i];
   }
-  for (const int64_t count : {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed,
-                              seen.rejected, seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts,
-                              seen.hits, seen.tier_hits, seen.resumed_after_preemption, seen.evicted, seen.flushes}) {
+  for (const int64_t count :
+       {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed, seen.rejected,
+        seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts, seen.hits, seen.tier_hits,
+        seen.resumed_after_preemption, seen.evicted, seen.flushes, seen.accepted, seen.fallbacks}) {
     EXPECT_GT(count, 100);
+  }
+  for (size_t i = 0; i < engine::kAcceptedBounds.size() && engine::kAcceptedBounds[i] <= 24; ++i) {
+    EXPECT_GT(seen.accepted_lengths[i], 0) << "rounds of up to " << engine::kAcceptedBounds[i] << " accepted tokens";
   }
 }
 

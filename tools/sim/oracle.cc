@@ -32,8 +32,13 @@ std::optional<Match> FirstMatch(const std::string& text, const std::vector<std::
 
 class Writer {
  public:
-  Writer(const Request& request, const models::FingerprintOptions& model, const models::Tokenizer& tokenizer)
-      : request_(request), model_(model), tokenizer_(tokenizer), detokenizer_(tokenizer, /*skip_special=*/true) {
+  Writer(const Request& request, const models::FingerprintOptions& model, const models::Tokenizer& tokenizer,
+         const int32_t noise_shift)
+      : request_(request),
+        model_(model),
+        tokenizer_(tokenizer),
+        noise_shift_(noise_shift),
+        detokenizer_(tokenizer, /*skip_special=*/true) {
     if (!engine::UsesPenalties(request.sampling)) return;
     for (const TokenId token : request.prompt) counts_.AddPrompt(token);
   }
@@ -64,13 +69,14 @@ class Writer {
 
   TokenId Next(const std::vector<TokenId>& tokens) {
     const std::vector<float> row = models::FingerprintLogits(model_, tokens);
+    const int32_t shift = out_.tokens.empty() ? 0 : noise_shift_;
     const std::optional<TokenId> token =
         engine::SampleToken({.logits = row,
                              .sampling = request_.sampling,
                              .stopping = request_.stopping,
                              .counts = counts_,
                              .output_tokens = static_cast<int32_t>(out_.tokens.size()),
-                             .position = Position(static_cast<int32_t>(tokens.size())),
+                             .position = Position(static_cast<int32_t>(tokens.size()) + shift),
                              .usable_ids = std::min(model_.vocabulary_size, tokenizer_.vocabulary_size())},
                             scratch_);
     Check(token.has_value(), "hashes give finite logits");
@@ -97,6 +103,7 @@ class Writer {
   const Request& request_;
   const models::FingerprintOptions& model_;
   const models::Tokenizer& tokenizer_;
+  const int32_t noise_shift_;
   models::Detokenizer detokenizer_;
   engine::TokenCounts counts_;
   std::vector<float> scratch_;
@@ -109,8 +116,8 @@ class Writer {
 }  // namespace
 
 Expected ExpectedAnswer(const Request& request, const models::FingerprintOptions& model,
-                        const models::Tokenizer& tokenizer) {
-  return Writer(request, model, tokenizer).Write();
+                        const models::Tokenizer& tokenizer, const int32_t noise_shift) {
+  return Writer(request, model, tokenizer, noise_shift).Write();
 }
 
 }  // namespace invar::sim

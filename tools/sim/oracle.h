@@ -2,6 +2,7 @@
 // only the pure sampler; stop strings are found by the slowest search that is plainly right.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,7 +22,9 @@ struct Expected {
   std::variant<std::monostate, std::string, TokenId> matched;
 };
 
+// `noise_shift`: 0; otherwise what an engine would answer that takes the noise of another position for every token but
+// the first.
 Expected ExpectedAnswer(const engine::Request& request, const models::FingerprintOptions& model,
-                        const models::Tokenizer& tokenizer);
+                        const models::Tokenizer& tokenizer, int32_t noise_shift = 0);
 
 }  // namespace invar::sim

@@ -73,7 +73,12 @@ constexpr std::pair<std::string_view, Plant> kNames[] = {{"stale_page", Plant::k
                                                          {"shared_page", Plant::kSharedPage},
                                                          {"stale_kv", Plant::kStaleKv},
                                                          {"late_state", Plant::kLateState},
-                                                         {"scope_ignored", Plant::kScopeIgnored}};
+                                                         {"scope_ignored", Plant::kScopeIgnored},
+                                                         {"no_rollback", Plant::kNoRollback},
+                                                         {"one_too_many", Plant::kOneTooMany},
+                                                         {"accepts_wrong", Plant::kAcceptsWrong},
+                                                         {"draft_published", Plant::kDraftPublished},
+                                                         {"noise_position", Plant::kNoisePosition}};
 
 }  // namespace
 
@@ -95,11 +100,17 @@ std::unique_ptr<models::Model> PlantIn(const Plant plant, std::unique_ptr<models
     case Plant::kNone:
     case Plant::kLostCancel:
     case Plant::kScopeIgnored:
+    case Plant::kNoisePosition:
       return model;
     case Plant::kStalePage:
     case Plant::kDirtySlot:
     case Plant::kRowMixup:
       return std::make_unique<PlantedMemory>(plant, std::move(model), seed);
+    case Plant::kNoRollback:
+    case Plant::kOneTooMany:
+    case Plant::kAcceptsWrong:
+    case Plant::kDraftPublished:
+      return PlantInSpeculation(plant, std::move(model), seed);
     default:
       return PlantInCache(plant, std::move(model), seed);
   }

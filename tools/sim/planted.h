@@ -24,6 +24,12 @@ enum class Plant {
   kStaleKv,          // KV that a sequence found shows what stood there before it was evicted.
   kLateState,        // A state is copied out one token late.
   kScopeIgnored,     // The salt does not separate.
+  // Of speculation.
+  kNoRollback,      // A verified draft's state keeps all its rows, right or wrong.
+  kOneTooMany,      // The state goes over one row more than were right.
+  kAcceptsWrong,    // A drafted token is taken where another one was sampled.
+  kDraftPublished,  // KV of a rejected token stays, as if it had been told to the cache.
+  kNoisePosition,   // Behind the first token, the noise is that of the next position.
 };
 
 // By one of PlantNames(), "stale_page" and so on; otherwise nothing.

@@ -28,21 +28,30 @@ class PlantedModel : public models::Model {
     const kernels::ConstF32View logits = model_->Forward(memory, Spans(spans));
     for (const models::ForwardSpan& span : spans) {
       After(memory, span);
-      ends_[span.state.value()] = span.first.value() + static_cast<int32_t>(span.tokens.size());
+      ran_.insert_or_assign(span.state.value(), span.first.value() + static_cast<int32_t>(span.tokens.size()));
+      begun_.insert_or_assign(span.state.value(), span.first.value());
     }
     return Logits(logits);
+  }
+  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) final {
+    model_->Advance(memory, Advances(advances));
   }
 
  protected:
   virtual void Before(const models::SequenceMemory&, const models::ForwardSpan&) {}
   virtual std::span<const models::ForwardSpan> Spans(const std::span<const models::ForwardSpan> spans) { return spans; }
   virtual void After(const models::SequenceMemory&, const models::ForwardSpan&) {}
+  virtual std::span<const models::StateAdvance> Advances(const std::span<const models::StateAdvance> advances) {
+    return advances;
+  }
   virtual kernels::ConstF32View Logits(const kernels::ConstF32View& logits) { return logits; }
 
   // Whether `span` goes on from a state that its slot did not come to by itself.
   bool IsResumed(const models::ForwardSpan& span) const {
-    const auto end = ends_.find(span.state.value());
-    return span.first.value() > 0 && (end == ends_.end() || end->second != span.first.value());
+    const auto end = ran_.find(span.state.value());
+    if (span.first.value() == 0) return false;
+    // Of a span with a draft, some rows may have been for nothing.
+    return end == ran_.end() || span.first.value() > end->second || span.first.value() <= begun_.at(end->first);
   }
   std::byte* PageAt(const models::SequenceMemory& memory, const PageId page) const {
     return memory.pages + page.value() * spec().page_bytes;
@@ -55,10 +64,13 @@ class PlantedModel : public models::Model {
  private:
   const std::unique_ptr<models::Model> model_;
   Random random_;
-  std::map<int32_t, int32_t> ends_;  // By slot: where its last span ended.
+  // By slot: where its last span ended and began.
+  std::map<int32_t, int32_t> ran_;
+  std::map<int32_t, int32_t> begun_;
 };
 
-// The plants of the prefix cache. Requires: `plant` is one of them.
+// The plants of speculation, and those of the prefix cache. Requires: `plant` is one of them.
+std::unique_ptr<models::Model> PlantInSpeculation(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
 std::unique_ptr<models::Model> PlantInCache(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
 
 }  // namespace invar::sim

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tools/sim/dialled_drafter.h"
 #include "tools/sim/oracle.h"
 #include "tools/sim/random.h"
 #include "tools/sim/sim_tokenizer.h"
@@ -27,6 +28,7 @@ void DrawLimits(Random& random, Schedule& schedule) {
   options.max_running = random.Between(1, 8);
   options.max_queued = random.OneOf({3, 100});
   options.prefix_cache = random.Percent(92);
+  options.draft_tokens_max = random.OneOf({1, 2, 4, 8, 16, 24});
   options.stalled_reader_limit = schedule.step_time * random.Between(20, 400);
   options.check_integrity_every_step = true;
   options.poison_freed_memory = random.Percent(50);
@@ -161,6 +163,14 @@ void DrawFlushes(Random& random, Schedule& schedule) {
   std::sort(schedule.flushes.begin(), schedule.flushes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
 }
 
+void DrawSpeculation(Random& random, const Schedule& schedule, PlannedRequest& planned) {
+  if (!random.Percent(50)) return;
+  engine::Request::Speculation& speculation = planned.request.speculation;
+  speculation.drafter = random.Percent(75) ? kDialledDrafter : "ngram";
+  planned.agreement_percent = random.OneOf({0, 50, 80, 95, 100});
+  if (random.Percent(60)) speculation.draft_tokens = random.Between(1, schedule.options.draft_tokens_max);
+}
+
 PlannedRequest DrawRequest(Random& random, const Schedule& schedule, const int32_t index) {
   PlannedRequest planned;
   planned.index = index;
@@ -173,6 +183,7 @@ PlannedRequest DrawRequest(Random& random, const Schedule& schedule, const int32
   DrawCache(random, request);
   DrawSampling(random, schedule, request.sampling);
   DrawStopping(random, schedule, request.stopping);
+  DrawSpeculation(random, schedule, planned);
   if (random.Percent(25)) request.output.logprobs = random.Between(0, 3);
   if (random.Percent(15)) request.output.prompt_logprobs = random.Between(0, 3);
   request.output.logprob_bits = random.Percent(20);
@@ -207,6 +218,7 @@ void RemoveFeatures(const std::set<std::string>& without, PlannedRequest& planne
     request.cache.stable_tokens = 0;
   }
   if (dropped("salt")) request.cache.salt.clear();
+  if (dropped("speculation")) request.speculation = {};
   if (dropped("bypass")) request.cache.bypass_read = request.cache.bypass_write = false;
 }
 
@@ -231,9 +243,9 @@ Schedule MakeSchedule(const uint64_t seed) {
 }
 
 const std::vector<std::string>& Features() {
-  static const std::vector<std::string> features = {"cancel",    "deadline", "slow-reader", "drain",    "sampling",
-                                                    "penalties", "stop",     "logprobs",    "priority", "cache",
-                                                    "flush",     "tier",     "hints",       "salt",     "bypass"};
+  static const std::vector<std::string> features = {
+      "cancel",   "deadline", "slow-reader", "drain", "sampling", "penalties", "stop",   "logprobs",
+      "priority", "cache",    "flush",       "tier",  "hints",    "salt",      "bypass", "speculation"};
   return features;
 }
 

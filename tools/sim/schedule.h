@@ -29,6 +29,7 @@ struct PlannedRequest {
   engine::Request request;
   std::optional<TimeNs> cancel_at;
   Reader reader;
+  int32_t agreement_percent = 0;  // Of the dialled drafter with its answer.
 };
 
 struct PlannedFlush {
@@ -60,7 +61,7 @@ Schedule MakeSchedule(uint64_t seed);
 
 // What to leave out of a schedule: the words of a minimized failure. Features: "cancel", "deadline", "slow-reader",
 // "drain", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "hints", "salt",
-// "bypass".
+// "bypass", "speculation".
 struct Reduction {
   std::optional<std::vector<int32_t>> only;  // Indexes of the requests that stay.
   std::set<std::string> without;

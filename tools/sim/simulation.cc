@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/validate.h"
 #include "kernels/numerics.h"
+#include "tools/sim/dialled_drafter.h"
 #include "tools/sim/observed.h"
 #include "tools/sim/oracle.h"
 #include "tools/sim/random.h"
@@ -37,9 +38,12 @@ class Simulation {
  public:
   Simulation(const Schedule& schedule, const Plant plant)
       : schedule_(schedule), plant_(plant), random_(schedule.seed ^ 0xD21FE5ULL), tokenizer_(schedule.usable_ids) {
-    auto engine = engine::Engine::Create(schedule.options,
-                                         PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
-                                         &tokenizer_, clock_, MakeTiers());
+    engine::EngineOptions options = schedule.options;
+    options.drafters.push_back(
+        {kDialledDrafter, [this] { return MakeDialledDrafter(truths_, schedule_.usable_ids, schedule_.seed); }});
+    auto engine =
+        engine::Engine::Create(options, PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
+                               &tokenizer_, clock_, MakeTiers());
     Check(engine.ok(), "the simulated engine can be made", engine.status().ToString());
     engine_ = *std::move(engine);
   }
@@ -88,11 +92,20 @@ class Simulation {
       const StatusOr<SequenceId> id = engine_->Submit(std::move(request), observed);
       if (id.ok()) {
         live_.push_back({.planned = &planned, .observed = std::move(observed), .id = *id});
+        if (planned.request.speculation.drafter == kDialledDrafter) TellDrafter(*id, planned);
       } else {
         ++outcome_.rejected;
         JudgeRejection(planned, id.status());
       }
     }
+  }
+
+  void TellDrafter(const SequenceId id, const PlannedRequest& planned) {
+    DraftTruth& truth = truths_[id];
+    truth.agreement_percent = planned.agreement_percent;
+    truth.tokens = planned.request.prompt;
+    const Expected answer = ExpectedAnswer(planned.request, schedule_.model, tokenizer_);
+    truth.tokens.insert(truth.tokens.end(), answer.tokens.begin(), answer.tokens.end());
   }
 
   void JudgeRejection(const PlannedRequest& planned, const Status& status) {
@@ -183,7 +196,8 @@ class Simulation {
     for (const std::string& problem : observed.problems()) outcome_.wrong.push_back(problem);
     outcome_.tokens += static_cast<int64_t>(observed.tokens().size());
     outcome_.pauses += observed.pauses();
-    const Expected expected = ExpectedAnswer(live.planned->request, schedule_.model, tokenizer_);
+    const Expected expected =
+        ExpectedAnswer(live.planned->request, schedule_.model, tokenizer_, plant_ == Plant::kNoisePosition ? 1 : 0);
     CompareTokens(live, expected);
     if (observed.finished().has_value()) {
       CompareFinish(live, expected);
@@ -237,11 +251,26 @@ class Simulation {
         finished.prompt_tokens != static_cast<int32_t>(live.planned->request.prompt.size())) {
       Wrong(live, "usage does not add up");
     }
+    CompareSpeculation(live, finished);
     const auto& scores = finished.prompt_logprobs;
     outcome_.scored_prompts += scores.empty() ? 0 : 1;
     if (scores.size() != expected.prompt_logprobs.size() ||
         !std::equal(scores.begin(), scores.end(), expected.prompt_logprobs.begin(), SameBits)) {
       Wrong(live, "other prompt log-probabilities");
+    }
+  }
+
+  // The first token comes of the prompt's last row, every other one of a step's first row or of a row accepted.
+  void CompareSpeculation(const Live& live, const engine::FinishedEvent& finished) {
+    const bool asked = !live.planned->request.speculation.drafter.empty();
+    if (finished.speculation.has_value() != asked) return Wrong(live, "a report of speculation where it was asked for");
+    if (!asked) return;
+    const engine::SpeculationReport& report = *finished.speculation;
+    outcome_.accepted += report.accepted_tokens;
+    if (report.accepted_tokens > report.drafted_tokens || report.rounds > report.drafted_tokens ||
+        report.drafted_tokens > int64_t{report.rounds} * schedule_.options.draft_tokens_max ||
+        report.accepted_tokens > std::max(0, finished.completion_tokens - 1)) {
+      Wrong(live, "the report of speculation does not add up");
     }
   }
 
@@ -294,6 +323,8 @@ class Simulation {
     if (stats.cache.state_match_tokens < resumed) outcome_.wrong.push_back("more resumed than counted");
     const bool all_ran = stats.preemptions == 0 && stats.cancelled + stats.expired + stats.failed == 0;
     if (all_ran && stats.prefill_tokens != computed) outcome_.wrong.push_back("more or less ran than was reported");
+    outcome_.accepted_lengths = stats.speculation.accepted_lengths;
+    for (const int64_t steps : stats.speculation.fallbacks) outcome_.fallbacks += steps;
     outcome_.evicted += stats.cache.checkpoints_evicted + stats.cache.pages_evicted;
   }
 
@@ -321,6 +352,7 @@ class Simulation {
   Random random_;
   SimulatedClock clock_;
   const SimTokenizer tokenizer_;
+  DraftTruths truths_;  // Before the engine, whose drafter reads it.
   std::unique_ptr<engine::Engine> engine_;
   size_t next_ = 0;        // Of schedule_.requests.
   size_t next_flush_ = 0;  // Of schedule_.flushes.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/stats.h"
 #include "tools/sim/planted.h"
 #include "tools/sim/schedule.h"
 
@@ -23,6 +24,10 @@ struct Outcome {
   // Requests that resumed from the cache, those that did with the help of a tier, tokens that preempted ones did not
   // run again, blocks evicted, flushes sent.
   int64_t hits = 0, tier_hits = 0, resumed_after_preemption = 0, evicted = 0, flushes = 0;
+
+  // Of speculation: tokens accepted, rounds by their number (engine::kAcceptedBounds), steps that had no draft.
+  int64_t accepted = 0, fallbacks = 0;
+  decltype(engine::SpeculationStats::accepted_lengths) accepted_lengths = {};
 
   bool ok() const { return wrong.empty() && stuck.empty() && leaked.empty(); }
   std::string FirstProblem() const;
