@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/cache_names.h"
+#include "config/drafter_names.h"
 
 namespace invar::config {
 
@@ -67,6 +68,10 @@ struct Config {
     int64_t running_max = 64;
     int64_t queue_max = 1024;
     int64_t kv_budget = int64_t{1} << 30;
+    struct Speculation {
+      std::string drafter{kDrafterNames.front()};
+      int64_t draft_tokens_max = 64;
+    } speculation;
   } engine;
 
   struct Cache {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "config/cache_names.h"
+#include "config/drafter_names.h"
 #include "config/isa_names.h"
 
 namespace invar::config {
@@ -116,6 +117,13 @@ std::vector<Field> MakeFields() {
        "Most waiting requests; further ones get RESOURCE_EXHAUSTED."},
       {"engine.kv_budget", BytesKind{+[](Config& c) -> int64_t& { return c.engine.kv_budget; }, kMiB, 64 * kTiB},
        "Memory for attention KV and recurrent states."},
+      {"engine.speculation.drafter",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.engine.speculation.drafter; }, Choices(kDrafterNames)},
+       "Who drafts for LOSSLESS requests that name nobody; requests get UNIMPLEMENTED where this build lacks it."},
+      {"engine.speculation.draft_tokens_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_tokens_max; }, 0, 512},
+       "Most tokens of one draft; 0: LOSSLESS requests are refused. State logs of drafts take up to a sixteenth of "
+       "engine.kv_budget on models with recurrent states."},
 
       {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
        "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "

@@ -660,6 +660,7 @@ void Engine::Abort() { impl_->inbox.Abort(); }
 EngineStats Engine::Stats() const { return impl_->inbox.Stats(); }
 const models::ModelSpec& Engine::spec() const { return impl_->runner.model().spec(); }
 const std::string& Engine::why_nothing_is_reused() const { return impl_->why_nothing_is_reused; }
+const std::vector<std::string>& Engine::drafters() const { return impl_->request_limits.drafters; }
 void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
 
 int32_t Engine::max_request_tokens() const {

@@ -107,6 +107,8 @@ class Engine {
   // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
   // whichever is smaller. Callers without a max_tokens of their own use this less the prompt.
   int32_t max_request_tokens() const;
+  // Drafters that requests may name; none where it does not speculate.
+  const std::vector<std::string>& drafters() const;
   // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.
   void CheckIntegrity() const;
 

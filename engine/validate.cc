@@ -112,12 +112,16 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
 
 Status CheckSpeculation(const Request::Speculation& speculation, const RequestLimits& limits) {
   if (speculation.drafter.empty()) return OkStatus();
+  if (limits.drafters.empty()) {
+    return InvalidArgument(
+        "kv_policy.exactness: this engine does not speculate (engine.speculation.draft_tokens_max is 0); ask for EXACT",
+        "kv_policy.exactness");
+  }
   if (std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter) == limits.drafters.end()) {
     std::string known;
     for (const std::string& name : limits.drafters) known += (known.empty() ? "" : ", ") + name;
-    return InvalidArgument(
-        "kv_policy.drafter must be one of " + (known.empty() ? "none" : known) + ", got " + speculation.drafter,
-        "kv_policy.drafter");
+    return InvalidArgument("kv_policy.drafter must be one of " + known + ", got " + speculation.drafter,
+                           "kv_policy.drafter");
   }
   const std::optional<int32_t>& draft = speculation.draft_tokens;
   if (!draft.has_value() || (*draft >= 1 && *draft <= limits.draft_tokens_max)) return OkStatus();

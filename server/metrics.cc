@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -50,6 +51,10 @@ double KvShare(const MetricsSnapshot& s) {
 
 double Made(const MetricsSnapshot& s, const cache::CheckpointKind kind) {
   return static_cast<double>(s.engine.cache.checkpoints_made[static_cast<size_t>(kind)]);
+}
+
+double PlainSteps(const MetricsSnapshot& s, const engine::FallbackReason reason) {
+  return static_cast<double>(s.engine.speculation.fallbacks[static_cast<size_t>(reason)]);
 }
 
 constexpr MetricType kCounter = MetricType::Counter;
@@ -431,6 +436,43 @@ const Scalar kScalars[] = {
      nullptr,
      "Times what a class of prefixes taught was summed up anew.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.cache.priors_renewed); }},
+    {"invar_speculation_rounds_total",
+     kCounter,
+     {},
+     "vllm:spec_decode_num_drafts_total",
+     "Drafts of LOSSLESS requests that were verified.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.speculation.rounds); }},
+    {"invar_speculation_drafted_tokens_total",
+     kCounter,
+     {},
+     "vllm:spec_decode_num_draft_tokens_total",
+     "Tokens of these drafts.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.speculation.drafted_tokens); }},
+    {"invar_speculation_accepted_tokens_total",
+     kCounter,
+     {},
+     "vllm:spec_decode_num_accepted_tokens_total",
+     "Of these, tokens that were right: each saved a step of its request.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.speculation.accepted_tokens); }},
+    {"invar_speculation_plain_steps_total",
+     kCounter,
+     {"reason", "unprofitable"},
+     nullptr,
+     "Steps that LOSSLESS requests decoded without a draft: it would not have paid, the drafter had no guess "
+     "(nothing_drafted), or no row, page or log was left (no_room).",
+     [](const MetricsSnapshot& s) { return PlainSteps(s, engine::FallbackReason::kUnprofitable); }},
+    {"invar_speculation_plain_steps_total",
+     kCounter,
+     {"reason", "nothing_drafted"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return PlainSteps(s, engine::FallbackReason::kNothingDrafted); }},
+    {"invar_speculation_plain_steps_total",
+     kCounter,
+     {"reason", "no_room"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return PlainSteps(s, engine::FallbackReason::kNoRoom); }},
     {"invar_kernel_scratch_bytes",
      kGauge,
      {},
@@ -488,9 +530,12 @@ struct Described {
   const char* type;
   const char* help;
 };
+constexpr char kAcceptedName[] = "invar_speculation_accepted_per_round";
+constexpr char kAcceptedHelp[] = "Tokens accepted a verified draft.";
 constexpr Described kOthers[] = {
     {"invar_eviction_order", "gauge",
      "1 for the eviction order that is followed, 0 for the others; `order` is its name."},
+    {kAcceptedName, "histogram", kAcceptedHelp},
     {"invar_rpcs_total", "counter", "Calls that ended, by rpc and gRPC code."},
     {"invar_connections_refused_total", "counter",
      "Connections closed by a limit: total, per_address, files (open-file limit), abuse (too many cancelled calls)."},
@@ -576,6 +621,21 @@ class Page {
 
   std::vector<MetricFamily> families_;
 };
+
+// Counted by the engine, round by round.
+ClientMetric AcceptedLengths(const engine::SpeculationStats& stats) {
+  ClientMetric metric;
+  uint64_t rounds = 0;
+  for (size_t i = 0; i < engine::kAcceptedBounds.size(); ++i) {
+    rounds += static_cast<uint64_t>(stats.accepted_lengths[i]);
+    metric.histogram.bucket.push_back(
+        {.cumulative_count = rounds, .upper_bound = static_cast<double>(engine::kAcceptedBounds[i])});
+  }
+  metric.histogram.bucket.push_back({.cumulative_count = static_cast<uint64_t>(stats.rounds), .upper_bound = HUGE_VAL});
+  metric.histogram.sample_count = static_cast<uint64_t>(stats.rounds);
+  metric.histogram.sample_sum = static_cast<double>(stats.accepted_tokens);
+  return metric;
+}
 
 Labels AliasLabels(const MetricsSnapshot& snapshot) { return {{"model_name", snapshot.model}, {"engine", "0"}}; }
 
@@ -697,6 +757,8 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
     const HistogramRow& row = HistogramRows()[i];
     page.AddHistogram(row.name, row.help, {{"model", snapshot.model}}, histograms_[i]->Collect());
   }
+  page.AddHistogram(kAcceptedName, kAcceptedHelp, {{"model", snapshot.model}},
+                    AcceptedLengths(snapshot.engine.speculation));
   if (vllm_aliases_) {
     AddScalars(snapshot, /*aliases=*/true, page);
     AddAliasExtras(snapshot, page);

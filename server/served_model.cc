@@ -80,7 +80,8 @@ Status CheckDefaults(const std::string& folder, const models::GenerationDefaults
 
 // One row a running request; at least 64, so that prompt_logprobs get on.
 int32_t LogitsRows(const config::Config::Engine& options) {
-  return static_cast<int32_t>(std::max<int64_t>(options.running_max, 64));
+  // A draft's rows and that of the known token all have logits.
+  return static_cast<int32_t>(std::max<int64_t>({options.running_max, options.speculation.draft_tokens_max + 1, 64}));
 }
 
 std::string NameOf(const config::Config::Model& model) {
@@ -161,6 +162,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .stop_strings_max = config.limits.stop_strings_max,
        .stop_string_bytes_max = config.limits.stop_string_bytes_max,
        .logprobs_max = config.limits.logprobs_max,
+       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
        // A paused request gives its memory up; whether its reader is gone is for its stream to say (StalledReaders).
        .stalled_reader_limit = kNever},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
@@ -182,6 +184,8 @@ TranslateContext ContextOf(const ServedModel& model, const config::Config& confi
           .chat_template = model.parts.chat_template.get(),
           .defaults = model.parts.defaults,
           .limits = config.limits,
+          .drafters = model.engine->drafters(),
+          .default_drafter = config.engine.speculation.drafter,
           .interrupted = std::move(interrupted)};
 }
 

@@ -3,12 +3,14 @@
 #include "server/translate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/random.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "config/drafter_names.h"
 #include "engine/validate.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr std::string_view kDomain = "invar";
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kRoleBytesMax = 64;
+constexpr size_t kDrafterBytesMax = 64;
 
 template <typename T>
 Status CheckRange(const std::string_view field, const T value, const T min, const T max) {
@@ -355,7 +358,25 @@ Status CheckConstraint(const v1::Constraint& constraint) {
   return OkStatus();
 }
 
-Status CheckKvPolicy(const v1::KvPolicy& policy) {
+const std::string& DrafterOf(const v1::KvPolicy& policy, const TranslateContext& context) {
+  return policy.drafter().empty() ? context.default_drafter : policy.drafter();
+}
+
+// Names of the API that this build lacks; others are the engine's to judge.
+Status CheckDrafter(const v1::KvPolicy& policy, const TranslateContext& context) {
+  if (Status s = CheckBytes("kv_policy.drafter", policy.drafter().size(), kDrafterBytesMax); !s.ok()) return s;
+  const std::string& drafter = DrafterOf(policy, context);
+  const auto& here = context.drafters;
+  const bool known = std::find(kDrafterNames.begin(), kDrafterNames.end(), drafter) != kDrafterNames.end();
+  if (here.empty() || !known || std::find(here.begin(), here.end(), drafter) != here.end()) return OkStatus();
+  return Unimplemented(
+      fmt::format("kv_policy.drafter: this build does not have '{}'{}; name one of: {}", drafter,
+                  policy.drafter().empty() ? ", the drafter of LOSSLESS here (engine.speculation.drafter)" : "",
+                  fmt::join(here, ", ")),
+      "kv_policy.drafter");
+}
+
+Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context) {
   if (!v1::KvPolicy::Exactness_IsValid(policy.exactness())) {
     return InvalidArgument(fmt::format("kv_policy.exactness: unknown value {}", static_cast<int>(policy.exactness())),
                            "kv_policy.exactness");
@@ -368,13 +389,17 @@ Status CheckKvPolicy(const v1::KvPolicy& policy) {
     return InvalidArgument(fmt::format("kv_policy.kv_budget: wants above 0, up to 1, found {}", policy.kv_budget()),
                            "kv_policy.kv_budget");
   }
-  if (policy.exactness() == v1::KvPolicy::LOSSLESS || policy.exactness() == v1::KvPolicy::APPROXIMATE) {
-    return NotYet("kv_policy.exactness");
-  }
+  if (policy.exactness() == v1::KvPolicy::APPROXIMATE) return NotYet("kv_policy.exactness");
   if (!policy.compressor().empty()) return NotYet("kv_policy.compressor");
   if (policy.has_kv_budget()) return NotYet("kv_policy.kv_budget");
-  if (policy.has_draft_tokens()) return NotYet("kv_policy.draft_tokens");
-  if (!policy.drafter().empty()) return NotYet("kv_policy.drafter");
+  if (policy.exactness() == v1::KvPolicy::LOSSLESS) {
+    if (Status s = CheckDrafter(policy, context); !s.ok()) return s;
+  } else if (policy.has_draft_tokens() || !policy.drafter().empty()) {
+    const char* const field = policy.has_draft_tokens() ? "kv_policy.draft_tokens" : "kv_policy.drafter";
+    return InvalidArgument(
+        fmt::format("{}: only LOSSLESS requests speculate; set kv_policy.exactness to LOSSLESS or leave it out", field),
+        field);
+  }
   if (policy.transfer() == v1::KvPolicy::EXACT_TRANSFER || policy.transfer() == v1::KvPolicy::ANY_TRANSFER) {
     return NotYet("kv_policy.transfer");
   }
@@ -399,7 +424,7 @@ Status CheckOptions(const v1::GenerateRequest& proto, const TranslateContext& co
   if (Status s = CheckRequestId(proto.request_id()); !s.ok()) return s;
   if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
   if (Status s = CheckConstraint(proto.constraint()); !s.ok()) return s;
-  if (Status s = CheckKvPolicy(proto.kv_policy()); !s.ok()) return s;
+  if (Status s = CheckKvPolicy(proto.kv_policy(), context); !s.ok()) return s;
   if (Status s = CheckCache(proto.cache(), context); !s.ok()) return s;
   if (!proto.kv_transfer_params_json().empty()) return NotYet("kv_transfer_params_json");
   const auto priority_max = static_cast<int32_t>(context.limits.priority_max);
@@ -468,6 +493,10 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
                    .bypass_write = proto.cache().bypass_write(),
                    .hints = {proto.cache().checkpoint_hints().begin(), proto.cache().checkpoint_hints().end()},
                    .stable_tokens = prompt->stable_tokens};
+  if (const v1::KvPolicy& policy = proto.kv_policy(); policy.exactness() == v1::KvPolicy::LOSSLESS) {
+    request.speculation.drafter = DrafterOf(policy, context);
+    if (policy.has_draft_tokens()) request.speculation.draft_tokens = policy.draft_tokens();
+  }
 
   out.form = {.request_id = request.request_id,
               .model = context.model_name,
@@ -576,7 +605,13 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   finished.mutable_usage()->set_prompt_tokens(event.prompt_tokens);
   finished.mutable_usage()->set_cached_tokens(event.cached_tokens);
   finished.mutable_usage()->set_completion_tokens(event.completion_tokens);
-  finished.mutable_speculation();
+  v1::SpeculationReport& speculation = *finished.mutable_speculation();
+  if (event.speculation.has_value()) {
+    speculation.set_rounds(event.speculation->rounds);
+    speculation.set_drafted_tokens(event.speculation->drafted_tokens);
+    speculation.set_accepted_tokens(event.speculation->accepted_tokens);
+    speculation.set_fallback_reason(event.speculation->fallback_reason);
+  }
   v1::KvReport& kv = *finished.mutable_kv();
   kv.set_exact(true);
   kv.set_fast_tier_bytes(event.kv_bytes);

@@ -28,6 +28,8 @@ struct TranslateContext {
   const models::ChatTemplate* chat_template;  // Null: chat is refused.
   const models::GenerationDefaults& defaults;
   const config::Config::Limits& limits;
+  const std::vector<std::string>& drafters;  // Engine::drafters
+  const std::string& default_drafter;        // Of LOSSLESS requests that name none.
   // Asked while a template runs: not OK ends the preparation with that status. Empty: never asked.
   std::function<Status()> interrupted;
 };

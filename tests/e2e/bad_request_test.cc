@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "google/rpc/error_details.pb.h"
@@ -197,13 +198,34 @@ void AddPolicyCases(std::vector<Case>& cases) {
   };
   later("n 2", Sampling([](v1::Sampling& s) { s.set_n(2); }), "sampling.n");
   later("n a million", Sampling([](v1::Sampling& s) { s.set_n(1'000'000); }), "sampling.n");
-  later("lossless", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::LOSSLESS); }), "kv_policy.exactness");
+  later("lossless by compressed KV", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::LOSSLESS); }),
+        "kv_policy.drafter");
   later("approximate", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::APPROXIMATE); }),
         "kv_policy.exactness");
   later("compressor", Policy([](v1::KvPolicy& p) { p.set_compressor("centroid"); }), "kv_policy.compressor");
   later("kv_budget", Policy([](v1::KvPolicy& p) { p.set_kv_budget(0.5F); }), "kv_policy.kv_budget");
-  later("draft_tokens", Policy([](v1::KvPolicy& p) { p.set_draft_tokens(4); }), "kv_policy.draft_tokens");
-  later("drafter", Policy([](v1::KvPolicy& p) { p.set_drafter("ngram"); }), "kv_policy.drafter");
+  const auto ngram = [](const std::optional<int32_t> draft_tokens) {
+    return Policy([=](v1::KvPolicy& p) {
+      p.set_exactness(v1::KvPolicy::LOSSLESS);
+      p.set_drafter("ngram");
+      if (draft_tokens.has_value()) p.set_draft_tokens(*draft_tokens);
+    });
+  };
+  good("lossless by look-up", ngram({}));
+  good("draft of 64", ngram(64));
+  for (const int32_t draft : {0, -1, 65, INT32_MAX}) {
+    cases.push_back(
+        {"draft of " + std::to_string(draft), ngram(draft), StatusCode::INVALID_ARGUMENT, "kv_policy.draft_tokens"});
+  }
+  cases.push_back({"unknown drafter", Policy([](v1::KvPolicy& p) {
+                     p.set_exactness(v1::KvPolicy::LOSSLESS);
+                     p.set_drafter("crystal_ball");
+                   }),
+                   StatusCode::INVALID_ARGUMENT, "kv_policy.drafter"});
+  cases.push_back({"draft of an exact request", Policy([](v1::KvPolicy& p) { p.set_draft_tokens(4); }),
+                   StatusCode::INVALID_ARGUMENT, "kv_policy.draft_tokens"});
+  cases.push_back({"drafter of an exact request", Policy([](v1::KvPolicy& p) { p.set_drafter("ngram"); }),
+                   StatusCode::INVALID_ARGUMENT, "kv_policy.drafter"});
   later("exact transfer", Policy([](v1::KvPolicy& p) { p.set_transfer(v1::KvPolicy::EXACT_TRANSFER); }),
         "kv_policy.transfer");
   later("any transfer", Policy([](v1::KvPolicy& p) { p.set_transfer(v1::KvPolicy::ANY_TRANSFER); }),

@@ -311,7 +311,7 @@ TEST(Speculation, UnknownDraftersAndLengthsOutsideTheLimitAreRefused) {
   Rig without(options);
   Request request = Greedy(4);
   request.speculation.drafter = "ngram";
-  EXPECT_EQ(without.engine->Submit(request, std::make_shared<Collector>()).status().field(), "kv_policy.drafter");
+  EXPECT_EQ(without.engine->Submit(request, std::make_shared<Collector>()).status().field(), "kv_policy.exactness");
 }
 
 // --- Memory of logs ---

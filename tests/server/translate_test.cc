@@ -39,6 +39,8 @@ class Translate : public testing::Test {
             .chat_template = nullptr,
             .defaults = defaults_,
             .limits = limits_,
+            .drafters = drafters_,
+            .default_drafter = default_drafter_,
             .interrupted = {}};
   }
 
@@ -53,6 +55,8 @@ class Translate : public testing::Test {
   models::ModelSpec spec_;
   models::GenerationDefaults defaults_;
   config::Config::Limits limits_;
+  std::vector<std::string> drafters_ = {"ngram"};
+  std::string default_drafter_ = "compressed_kv";
   v1::GenerateRequest request_;
 };
 models::Tokenizer* Translate::tokenizer_ = nullptr;
@@ -111,6 +115,59 @@ TEST_F(Translate, DrawsSeedsAndIdsThatDiffer) {
 TEST_F(Translate, TextKeepsControlTokensAsText) {
   request_.set_text("<|im_end|>");
   EXPECT_GT(Run().request.prompt.size(), 1U);
+}
+
+// --- Speculation ---
+
+TEST_F(Translate, LosslessRequestsSpeculateAndOthersDoNot) {
+  v1::KvPolicy& policy = *request_.mutable_kv_policy();
+  EXPECT_TRUE(Run().request.speculation.drafter.empty());
+  policy.set_exactness(v1::KvPolicy::EXACT);
+  EXPECT_TRUE(Run().request.speculation.drafter.empty());
+  policy.set_exactness(v1::KvPolicy::LOSSLESS);
+  policy.set_drafter("ngram");
+  EXPECT_EQ(Run().request.speculation.drafter, "ngram");
+  EXPECT_FALSE(Run().request.speculation.draft_tokens.has_value());
+  policy.set_draft_tokens(5);
+  EXPECT_EQ(Run().request.speculation.draft_tokens, 5);
+  policy.clear_drafter();
+  default_drafter_ = "ngram";
+  EXPECT_EQ(Run().request.speculation.drafter, "ngram");
+}
+
+TEST_F(Translate, DraftersThatThisBuildLacksAreNamedWithThoseItHas) {
+  v1::KvPolicy& policy = *request_.mutable_kv_policy();
+  policy.set_exactness(v1::KvPolicy::LOSSLESS);
+  for (const char* const drafter : {"", "compressed_kv", "mtp", "ngram+compressed_kv"}) {
+    policy.set_drafter(drafter);
+    const Status status = TranslateGenerate(request_, "tenant", Context()).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << drafter;
+    EXPECT_EQ(status.field(), "kv_policy.drafter");
+    EXPECT_NE(status.message().find("name one of: ngram"), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find("engine.speculation.drafter") != std::string::npos, drafter[0] == 0);
+  }
+  policy.set_drafter(std::string(65, 'x'));
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(Translate, OnlyLosslessRequestsMayTellHowToDraft) {
+  request_.mutable_kv_policy()->set_drafter("ngram");
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.drafter");
+  request_.mutable_kv_policy()->set_exactness(v1::KvPolicy::EXACT);
+  request_.mutable_kv_policy()->set_draft_tokens(3);
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.draft_tokens");
+}
+
+TEST_F(Translate, ReportsOfSpeculationReachTheAnswer) {
+  v1::Finished finished;
+  engine::FinishedEvent event;
+  event.speculation = {.rounds = 3, .drafted_tokens = 12, .accepted_tokens = 7, .fallback_reason = "unprofitable"};
+  FillFinished({}, event, finished);
+  EXPECT_EQ(finished.speculation().rounds(), 3);
+  EXPECT_EQ(finished.speculation().drafted_tokens(), 12);
+  EXPECT_EQ(finished.speculation().accepted_tokens(), 7);
+  EXPECT_EQ(finished.speculation().fallback_reason(), "unprofitable");
+  EXPECT_TRUE(finished.kv().exact());
 }
 
 TEST_F(Translate, AllowedIdsAreSortedWithoutRepeats) {

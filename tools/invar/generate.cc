@@ -54,8 +54,8 @@ void AddOptions(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"exact", "lossless", "approximate"}));
   app.add_option("--compressor", o.compressor, "KV compressor");
   app.add_option("--kv-budget", o.kv_budget, "Share of the full KV kept in the fast tier, (0, 1]");
-  app.add_option("--draft-tokens", o.draft_tokens, "Speculate with this length");
-  app.add_option("--drafter", o.drafter, "Who proposes tokens");
+  app.add_option("--draft-tokens", o.draft_tokens, "With lossless: draft so many tokens, whether it pays or not");
+  app.add_option("--drafter", o.drafter, "With lossless: who proposes tokens (ngram); empty: the daemon's");
   app.add_option("--transfer", o.transfer, "KV from another instance")->check(CLI::IsMember({"none", "exact", "any"}));
   app.add_option("--salt", o.salt, "Separates cached prefixes");
   app.add_flag("--bypass-cache", o.bypass_cache, "Compute everything, store nothing");
@@ -183,7 +183,8 @@ std::string ToJson(const Answer& answer) {
       {"transferred_tokens", reuse.transferred_tokens()}, {"tier", reuse.tier()}};
   out["speculation"] = {{"rounds", f.speculation().rounds()},
                         {"drafted_tokens", f.speculation().drafted_tokens()},
-                        {"accepted_tokens", f.speculation().accepted_tokens()}};
+                        {"accepted_tokens", f.speculation().accepted_tokens()},
+                        {"fallback_reason", f.speculation().fallback_reason()}};
   out["kv"] = {{"exact", f.kv().exact()},
                {"compressor", f.kv().compressor()},
                {"fast_tier_bytes", f.kv().fast_tier_bytes()},

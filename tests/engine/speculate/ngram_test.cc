@@ -1,6 +1,9 @@
 // Prompt lookup: what it finds, in which order of preference, and that its index stays right while texts grow.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "config/drafter_names.h"
 #include "engine/speculate/drafter.h"
 #include "tools/sim/random.h"
 
@@ -35,6 +38,13 @@ class Ngram : public testing::Test {
   }
   std::unique_ptr<Drafter> drafter_;
 };
+
+// Requests and the configuration take no other names.
+TEST(DrafterKinds, AreNamedByTheApi) {
+  for (const DrafterKind& kind : DrafterKinds()) {
+    EXPECT_NE(std::find(kDrafterNames.begin(), kDrafterNames.end(), kind.name), kDrafterNames.end()) << kind.name;
+  }
+}
 
 TEST_F(Ngram, ContinuesAsTheTextDidBefore) {
   EXPECT_EQ(Propose("the cat sat. the c", 5), "at sa");

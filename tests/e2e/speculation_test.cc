@@ -1,0 +1,118 @@
+// Lossless speculation as a caller sees it: the bits of an exact answer, a report of what was saved, and metrics that
+// agree with the reports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "tests/e2e/daemon_fixture.h"
+
+namespace invar::e2e {
+namespace {
+
+v1::GenerateRequest Lossless(v1::GenerateRequest request, const std::optional<int32_t> draft_tokens = std::nullopt) {
+  request.mutable_kv_policy()->set_exactness(v1::KvPolicy::LOSSLESS);
+  request.mutable_kv_policy()->set_drafter("ngram");
+  if (draft_tokens.has_value()) request.mutable_kv_policy()->set_draft_tokens(*draft_tokens);
+  return request;
+}
+
+// Ids with a period: the model's answers repeat too.
+v1::GenerateRequest Periodic(const int32_t length, const int32_t max_tokens) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back(40 + i % 5);
+  return TokensRequest(ids, max_tokens);
+}
+
+TEST(LosslessSpeculation, AnswersAreThoseOfExactRequestsBitForBit) {
+  RunningDaemon daemon(TinyConfig());
+  const auto stub = daemon.NewStub();
+  std::vector<v1::GenerateRequest> requests;
+  for (const float temperature : {0.0F, 0.8F}) {
+    for (v1::GenerateRequest request : {Periodic(40, 60), Periodic(70, 40), TextRequest("The badge of Clara is", 40)}) {
+      request.mutable_sampling()->set_temperature(temperature);
+      request.mutable_sampling()->set_seed(11);
+      requests.push_back(request);
+    }
+  }
+  requests[1].mutable_stopping()->add_stop("e");
+  requests[4].mutable_sampling()->set_repetition_penalty(1.2F);
+  std::vector<Outcome> exact;
+  for (const v1::GenerateRequest& request : requests) exact.push_back(Collect(*stub, request));
+  int64_t rounds = 0;
+  for (const std::optional<int32_t> draft :
+       {std::optional<int32_t>(1), std::optional<int32_t>(6), std::optional<int32_t>(64), std::optional<int32_t>()}) {
+    // All at once.
+    std::vector<Outcome> lossless(requests.size());
+    std::vector<std::thread> callers;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      callers.emplace_back([&, i] { lossless[i] = Collect(*daemon.NewStub(), Lossless(requests[i], draft)); });
+    }
+    for (std::thread& caller : callers) caller.join();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(lossless[i].status.ok()) << lossless[i].status.error_message();
+      EXPECT_EQ(lossless[i].token_ids, exact[i].token_ids) << i;
+      EXPECT_EQ(lossless[i].logit_bits, exact[i].logit_bits) << i;
+      EXPECT_EQ(lossless[i].logprob_bits, exact[i].logprob_bits) << i;
+      EXPECT_EQ(lossless[i].text, exact[i].text) << i;
+      EXPECT_TRUE(lossless[i].finished.kv().exact());
+      EXPECT_EQ(lossless[i].finished.kv().full_bytes(), exact[i].finished.kv().full_bytes());
+      EXPECT_LE(lossless[i].finished.speculation().accepted_tokens(),
+                lossless[i].finished.speculation().drafted_tokens());
+      rounds += lossless[i].finished.speculation().rounds();
+    }
+  }
+  EXPECT_GT(rounds, 20);
+  for (const Outcome& outcome : exact) EXPECT_EQ(outcome.finished.speculation().rounds(), 0);
+}
+
+TEST(LosslessSpeculation, MetricsAgreeWithTheReports) {
+  RunningDaemon daemon(TinyConfig());
+  const auto stub = daemon.NewStub();
+  int64_t rounds = 0, drafted = 0, accepted = 0;
+  for (const int32_t length : {30, 47, 61}) {
+    const Outcome outcome = Collect(*stub, Lossless(Periodic(length, 50), 4));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    rounds += outcome.finished.speculation().rounds();
+    drafted += outcome.finished.speculation().drafted_tokens();
+    accepted += outcome.finished.speculation().accepted_tokens();
+  }
+  ASSERT_TRUE(daemon.BecomesIdle());
+  const std::string text = daemon.daemon().MetricsText();
+  EXPECT_GT(accepted, 0);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_rounds_total"), rounds);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_drafted_tokens_total"), drafted);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_accepted_tokens_total"), accepted);
+  EXPECT_EQ(MetricSum(text, "vllm:spec_decode_num_accepted_tokens_total"), accepted);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_accepted_per_round_count"), rounds);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_accepted_per_round_sum"), accepted);
+  EXPECT_EQ(MetricSum(text, "invar_speculation_accepted_per_round_bucket", "le=\"+Inf\""), rounds);
+  // Every step after a request's first gives its row's token, and those accepted.
+  const double plain = MetricSum(text, "invar_speculation_plain_steps_total");
+  EXPECT_LE(static_cast<double>(rounds + accepted) + plain, 3 * 49);
+}
+
+TEST(LosslessSpeculation, TheConfigurationNamesTheDrafterAndMayForbidDrafts) {
+  config::Config config = TinyConfig();
+  config.engine.speculation.drafter = "ngram";
+  config.engine.speculation.draft_tokens_max = 3;
+  {
+    RunningDaemon daemon(config);
+    v1::GenerateRequest request = Lossless(Periodic(30, 30));
+    request.mutable_kv_policy()->clear_drafter();
+    const Outcome outcome = Collect(*daemon.NewStub(), request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_LE(outcome.finished.speculation().drafted_tokens(), 3 * outcome.finished.speculation().rounds());
+    EXPECT_EQ(Collect(*daemon.NewStub(), Lossless(Periodic(30, 30), 4)).status.error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  config.engine.speculation.draft_tokens_max = 0;
+  RunningDaemon daemon(config);
+  const Outcome refused = Collect(*daemon.NewStub(), Lossless(Periodic(30, 30)));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.draft_tokens_max"));
+}
+
+}  // namespace
+}  // namespace invar::e2e
