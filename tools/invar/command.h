@@ -18,6 +18,7 @@ int RunMakeModel(int argc, char** argv);
 int RunBenchServe(int argc, char** argv);
 int RunBenchPrefix(int argc, char** argv);
 int RunBenchPlacement(int argc, char** argv);
+int RunBenchSpeculation(int argc, char** argv);
 int RunBenchKernels(int argc, char** argv);
 int RunBenchModel(int argc, char** argv);
 int RunBenchTiers(int argc, char** argv);

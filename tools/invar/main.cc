@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"bench", "serve", "load a daemon and report latencies and throughput", RunBenchServe},
     {"bench", "prefix", "what a shared prefix saves, and what resuming costs", RunBenchPrefix},
     {"bench", "placement", "what a placement of checkpoints is worth on a workload", RunBenchPlacement},
+    {"bench", "speculation", "what lossless speculation saves", RunBenchSpeculation},
     {"bench", "kernels", "kernels against this machine's limits", RunBenchKernels},
     {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},
     {"bench", "tiers", "tiers of the prefix cache against this machine's limits", RunBenchTiers},
@@ -40,7 +41,7 @@ void PrintUsage(std::FILE* out) {
   std::fputs("usage: invar COMMAND [options]   (invar COMMAND --help explains one)\n\n", out);
   for (const Command& command : kCommands) {
     std::fprintf(out, "  %s%s%-*s %s\n", command.group, *command.group == '\0' ? "" : " ",
-                 *command.group == '\0' ? 15 : 9, command.name, command.summary);
+                 *command.group == '\0' ? 17 : 11, command.name, command.summary);
   }
 }
 
