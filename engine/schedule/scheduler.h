@@ -51,7 +51,7 @@ struct SequenceView {
   int32_t own_pages = 0;  // Of these, held by nobody else: what preempting it frees at once.
   // Of a waiting one: pages that running sequences hold and it would share, 0 where that is not known.
   int32_t shared_pages = 0;
-  int32_t drafted = 0;    // Tokens guessed to follow the known ones; where one token is left to run.
+  int32_t drafted = 0;  // Tokens guessed to follow the known ones; where one token is left to run.
 };
 
 struct Snapshot {
