@@ -55,6 +55,7 @@ struct Config {
 
   struct Ops {
     std::string listen = "127.0.0.1:9464";
+    bool allow_insecure = false;
   } ops;
 
   struct Engine {
@@ -116,6 +117,7 @@ struct Config {
   struct Limits {
     Duration request_timeout{600'000};
     int64_t open_request_bytes_max = int64_t{256} << 20;
+    int64_t refused_request_bytes_max = int64_t{32} << 20;
     int64_t preparing_max = 4096;
     int64_t tenant_share_percent = 50;
     int64_t text_bytes_max = int64_t{4} << 20;

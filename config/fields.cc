@@ -50,7 +50,8 @@ std::vector<Field> MakeFields() {
       {"server.listen", AddressKind{+[](Config& c) -> std::string& { return c.server.listen; }, false},
        "Address of the gRPC port; port 0 lets the system choose."},
       {"server.allow_insecure", BoolKind{+[](Config& c) -> bool& { return c.server.allow_insecure; }},
-       "Listen beyond loopback although neither TLS nor API tokens are configured."},
+       "Listen beyond loopback although everybody there may call (neither auth.tokens nor tls.client_ca) or may read "
+       "along (no TLS)."},
       {"server.connections_max", IntKind{+[](Config& c) -> int64_t& { return c.server.connections_max; }, 1, 100'000},
        "Most connections at once; further ones are closed at once. The limit of open files may lower it.",
        Takes::kOnReload},
@@ -94,6 +95,9 @@ std::vector<Field> MakeFields() {
 
       {"ops.listen", AddressKind{+[](Config& c) -> std::string& { return c.ops.listen; }, true},
        "Address of the HTTP port with /metrics, /livez, /readyz, /version, /configz and /cache; `off` closes it."},
+      {"ops.allow_insecure", BoolKind{+[](Config& c) -> bool& { return c.ops.allow_insecure; }},
+       "Open the HTTP port beyond loopback: it has neither TLS nor tokens, and shows the configuration and the load to "
+       "everybody who reaches it."},
 
       {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
        "Who computes: `cpu`, or the slow scalar definition `reference`."},
@@ -203,10 +207,18 @@ std::vector<Field> MakeFields() {
 
       {"limits.request_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.limits.request_timeout; }, milliseconds(1), hours(24)},
-       "Longest life of a request, queue included; an earlier deadline of the caller wins.", Takes::kOnReload},
+       "Longest life of a request of any kind, queue included; an earlier deadline of the caller wins.",
+       Takes::kOnReload},
       {"limits.open_request_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.limits.open_request_bytes_max; }, kMiB, kTiB},
-       "Memory of the requests of all open calls together; what exceeds it gets RESOURCE_EXHAUSTED.", Takes::kOnReload},
+       "Memory of the requests, and of the answers of unary calls, of all open calls together; what exceeds it gets "
+       "RESOURCE_EXHAUSTED.",
+       Takes::kOnReload},
+      {"limits.refused_request_bytes_max",
+       BytesKind{+[](Config& c) -> int64_t& { return c.limits.refused_request_bytes_max; }, 0, kTiB},
+       "Memory of the requests of calls that were refused (no token, a limit) and have not taken their status yet; "
+       "what exceeds it is reset without one.",
+       Takes::kOnReload},
       {"limits.preparing_max", IntKind{+[](Config& c) -> int64_t& { return c.limits.preparing_max; }, 1, 1'000'000},
        "Most calls that wait to be tokenized or rendered; further ones get RESOURCE_EXHAUSTED."},
       {"limits.tenant_share_percent",
@@ -253,7 +265,8 @@ std::vector<Field> MakeFields() {
        "Output kept for one reader that lags; its request pauses beyond that.", Takes::kOnReload},
       {"limits.slow_reader_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.limits.slow_reader_timeout; }, milliseconds(100), hours(24)},
-       "A reader that stays behind so long is cut off."},
+       "A reader that stays behind so long is cut off; one that then takes not even its status, or not the answer of a "
+       "unary call, is reset after as long again and two seconds."},
 
       {"drain.timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.drain.timeout; }, milliseconds(0), hours(24)},
@@ -628,6 +641,40 @@ Status ValidateRemoteTier(const Config::Cache::Tiers::Remote& remote) {
   return OkStatus();
 }
 
+// What other machines reach is closed to strangers and to listeners on the way, or says openly that it is not.
+Status ValidateExposure(const Config& config) {
+  const auto refused = [](const std::string& field, const std::string& address, const std::string& why) {
+    return InvalidArgument(fmt::format("{}: '{}' can be reached from other machines{}", field, address, why), field);
+  };
+  const std::string& listen = config.server.listen;
+  if (!IsLoopback(listen) && !config.server.allow_insecure) {
+    const bool has_tls = !config.tls.certificate.empty();
+    const bool knows_callers = !config.auth.tokens.empty() || !config.tls.client_ca.empty();
+    const std::string openly = ", or say openly that the network is the fence: server.allow_insecure: true";
+    if (!has_tls && !knows_callers) {
+      return refused("server.listen", listen,
+                     ": configure tls.certificate and tls.key, and auth.tokens or tls.client_ca" + openly);
+    }
+    if (!has_tls) {
+      return refused("server.listen", listen,
+                     " and auth.tokens would travel in plain text: configure tls.certificate and tls.key" + openly);
+    }
+    if (!knows_callers) {
+      return refused("server.listen", listen,
+                     " and everybody there may call: a certificate of the server keeps nobody out; configure "
+                     "auth.tokens or tls.client_ca" +
+                         openly);
+    }
+  }
+  const std::string& ops = config.ops.listen;
+  if (ops != "off" && !IsLoopback(ops) && !config.ops.allow_insecure) {
+    return refused("ops.listen", ops,
+                   ", without TLS and without tokens: listen on loopback, set `off`, or say openly that the network is "
+                   "the fence: ops.allow_insecure: true");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ValidateTogether(const Config& config) {
@@ -637,14 +684,7 @@ Status ValidateTogether(const Config& config) {
   if (!config.tls.client_ca.empty() && config.tls.certificate.empty()) {
     return InvalidArgument("tls.client_ca: needs tls.certificate and tls.key", "tls.client_ca");
   }
-  const bool guarded = !config.tls.certificate.empty() || !config.auth.tokens.empty();
-  if (!IsLoopback(config.server.listen) && !guarded && !config.server.allow_insecure) {
-    return InvalidArgument(
-        fmt::format("server.listen: '{}' can be reached from other machines: configure tls.* or auth.tokens, or set "
-                    "server.allow_insecure: true",
-                    config.server.listen),
-        "server.listen");
-  }
+  if (Status s = ValidateExposure(config); !s.ok()) return s;
   if (config.engine.prefill_chunk_tokens > config.engine.batch_tokens) {
     return InvalidArgument(fmt::format("engine.prefill_chunk_tokens: {} exceeds engine.batch_tokens {}",
                                        config.engine.prefill_chunk_tokens, config.engine.batch_tokens),

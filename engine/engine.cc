@@ -1,5 +1,6 @@
 // The step loop. RunOneStep reads: take the mail, end what must end, plan, move memory, forward, sample, publish.
-// Everything below runs on the engine thread, so nothing but the inbox has a lock.
+// Everything below runs on the engine thread and has no lock. What other threads touch has its own: the inbox, and
+// below the cache the queues of tiers.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -22,14 +23,13 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/speculate/speculator.h"
-#include "engine/validate.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {
 namespace {
 
 // A reader that is behind for so long gives its memory up to waiting requests: above the jitter of a network, so that
-// short stalls do not cost a recomputation, and far below the limit at which it is cut.
+// short stalls do not cost a recomputation, and far below the time after which callers end it.
 constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
 // Steps with fewer prompt tokens, or with more rows of decode beside them, say little about the rate at which prompts
@@ -196,7 +196,7 @@ void Engine::Impl::ThreadMain() {
   }
 }
 
-// Nanoseconds until time alone changes something: a deadline, a stalled reader's grace or limit.
+// Nanoseconds until time alone changes something: a deadline, a stalled reader's grace.
 TimeNs Engine::Impl::NextWake() const {
   TimeNs next = kNever;
   const TimeNs now = clock.Now();
@@ -206,7 +206,6 @@ TimeNs Engine::Impl::NextWake() const {
     if (!sequence->paused()) continue;
     const TimeNs paused_for = now - *sequence->paused_since();
     if (paused_for < kPauseGraceNs) next = std::min(next, kPauseGraceNs - paused_for);
-    next = std::min(next, options.stalled_reader_limit - paused_for);
   }
   const TimeNs arrival = cache.next_arrival();
   if (arrival != kNever) next = std::min(next, arrival - now);
@@ -250,9 +249,6 @@ void Engine::Impl::EndWhatMustEnd(const Mail& mail) {
       FailSequence(sequence, Unavailable("the server is shutting down"), stats.failed);
     } else if (now >= sequence.request().deadline) {
       FailSequence(sequence, Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"), stats.expired);
-    } else if (sequence.paused() && now - *sequence.paused_since() >= options.stalled_reader_limit) {
-      FailSequence(sequence, Status(StatusCode::kAborted, "the reader of this stream has stalled for too long"),
-                   stats.failed);
     }
   }
 }
@@ -663,10 +659,6 @@ const std::string& Engine::why_nothing_is_reused() const { return impl_->why_not
 const std::vector<std::string>& Engine::drafters() const { return impl_->request_limits.drafters; }
 void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
 
-int32_t Engine::max_request_tokens() const {
-  const RequestLimits& limits = impl_->request_limits;
-  const int64_t capacity = int64_t{limits.pages} * limits.page_tokens;
-  return static_cast<int32_t>(std::min<int64_t>(limits.max_sequence_tokens, capacity));
-}
+const RequestLimits& Engine::request_limits() const { return impl_->request_limits; }
 
 }  // namespace invar::engine

@@ -16,9 +16,11 @@
 #include "base/status.h"
 #include "cache/cache_manager.h"
 #include "cache/cache_tuning.h"
+#include "config/config.h"
 #include "engine/request.h"
 #include "engine/speculate/drafter.h"
 #include "engine/stats.h"
+#include "engine/validate.h"
 #include "models/model.h"
 #include "models/text.h"
 
@@ -36,14 +38,13 @@ struct EngineOptions {
   bool plans_on_a_thread = false;      // What the cache learns from, on a thread of its own; else runs repeat exactly.
   int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
   // Most of one request: what the configuration allows, the engine allows.
-  int64_t stop_strings_max = 64;
-  int64_t stop_string_bytes_max = 1024;
-  int64_t logprobs_max = 128;
+  int64_t stop_strings_max = config::Config::Limits{}.stop_strings_max;
+  int64_t stop_string_bytes_max = config::Config::Limits{}.stop_string_bytes_max;
+  int64_t logprobs_max = config::Config::Limits{}.logprobs_max;
   int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
   std::vector<DrafterKind> drafters = DrafterKinds();
-  TimeNs stalled_reader_limit = int64_t{60} * 1'000'000'000;  // A paused sequence is ended after this.
-  bool check_integrity_every_step = false;                    // Tests; otherwise when idle.
-  bool poison_freed_memory = false;                           // Tests: freed pages and slots are filled with NaN.
+  bool check_integrity_every_step = false;  // Tests; otherwise when idle.
+  bool poison_freed_memory = false;         // Tests: freed pages and slots are filled with NaN.
 };
 
 // What the prefix cache did and holds at one moment: report and tree agree.
@@ -71,7 +72,8 @@ class Engine {
   StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink);
   // Takes effect at the next step boundary; harmless when the request has ended.
   void Cancel(SequenceId id);
-  // The reader has caught up.
+  // The reader has caught up. One that never does keeps its request, not its memory, where others wait for that: ending
+  // it is for its caller.
   void Resume(SequenceId id);
 
   // What follows is done at the next step boundary, and `done` is called there, once, on the engine thread: it hands
@@ -104,9 +106,8 @@ class Engine {
   const models::ModelSpec& spec() const;
   // Why no request can ever reuse what another one computed, as a sentence for the operator; empty where some can.
   const std::string& why_nothing_is_reused() const;
-  // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
-  // whichever is smaller. Callers without a max_tokens of their own use this less the prompt.
-  int32_t max_request_tokens() const;
+  // What requests are judged by. Callers without a max_tokens of their own take MaxRequestTokens less the prompt.
+  const RequestLimits& request_limits() const;
   // Drafters that requests may name; none where it does not speculate.
   const std::vector<std::string>& drafters() const;
   // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.

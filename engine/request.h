@@ -47,7 +47,8 @@ struct OutputParams {
 struct Request {
   std::string request_id;
   std::string tenant;
-  std::vector<TokenId> prompt;  // At least one.
+  std::vector<TokenId> prompt;         // At least one.
+  const char* prompt_field = "input";  // What the caller calls it, for errors: a literal.
   SamplingParams sampling;
   StoppingParams stopping;
   OutputParams output;
@@ -57,7 +58,7 @@ struct Request {
     std::string salt;            // Requests with different salts share nothing.
     bool bypass_read = false;    // Compute everything.
     bool bypass_write = false;   // Leave nothing.
-    std::vector<int32_t> hints;  // Where checkpoints are wanted, in prompt tokens: [1, prompt.size()).
+    std::vector<int32_t> hints;  // Where checkpoints are wanted; one beyond the prompt asks for nothing.
     int32_t stable_tokens = 0;   // Of the prompt, what a follow-up will repeat; 0: not known.
   } cache;
   // Lossless: the answer is that of a run without it, bit for bit.
@@ -119,7 +120,7 @@ struct FinishedEvent {
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {
-  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), ABORTED (reader stalled), INTERNAL.
+  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), INTERNAL.
 };
 using TokenEvent = std::variant<StartedEvent, DeltaEvent, FinishedEvent, FailedEvent>;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace invar::engine {
 namespace {
@@ -16,16 +17,9 @@ Status CheckRange(const float value, const float low, const float high, const ch
                          field);
 }
 
-Status CheckId(const int32_t id, const RequestLimits& limits, const char* const field) {
-  if (id >= 0 && id < limits.usable_ids) return OkStatus();
-  return InvalidArgument(std::string(field) + " holds token id " + std::to_string(id) + "; ids are 0.." +
-                             std::to_string(limits.usable_ids - 1),
-                         field);
-}
-
 Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, const char* const field) {
   for (const TokenId id : ids) {
-    if (Status s = CheckId(id.value(), limits, field); !s.ok()) return s;
+    if (Status s = CheckTokenId(id.value(), limits, field); !s.ok()) return s;
   }
   return OkStatus();
 }
@@ -46,7 +40,7 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
   if (Status s = CheckRange(sampling.presence_penalty, -2.0F, 2.0F, "sampling.presence_penalty"); !s.ok()) return s;
   if (Status s = CheckRange(sampling.frequency_penalty, -2.0F, 2.0F, "sampling.frequency_penalty"); !s.ok()) return s;
   for (const auto& [id, bias] : sampling.logit_bias) {
-    if (Status s = CheckId(id, limits, "sampling.logit_bias"); !s.ok()) return s;
+    if (Status s = CheckTokenId(id, limits, "sampling.logit_bias"); !s.ok()) return s;
     if (Status s = CheckRange(bias, -kBiasMax, kBiasMax, "sampling.logit_bias"); !s.ok()) return s;
   }
   return CheckIds(sampling.allowed_token_ids, limits, "sampling.allowed_token_ids");
@@ -130,24 +124,60 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
                          "kv_policy.draft_tokens");
 }
 
-Status CheckLength(const Request& request, const RequestLimits& limits) {
-  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  if (prompt > limits.max_sequence_tokens) {
-    return InvalidArgument("the prompt has " + std::to_string(prompt) + " tokens; this model takes at most " +
-                               std::to_string(limits.max_sequence_tokens) + "; shorten it",
-                           "input")
-        .WithReason(kPromptTooLong);
+Status CheckHints(const Request& request, const RequestLimits& limits) {
+  for (const int32_t hint : request.cache.hints) {
+    if (hint >= 0 && hint <= limits.max_sequence_tokens) continue;
+    return InvalidArgument("cache.checkpoint_hints must be within [0, " + std::to_string(limits.max_sequence_tokens) +
+                               "], got " + std::to_string(hint),
+                           "cache.checkpoint_hints");
   }
-  const int64_t tokens = prompt + OutputLimit(request, limits);
-  const int64_t capacity = int64_t{limits.pages} * limits.page_tokens;
-  if (tokens <= capacity) return OkStatus();
-  return ResourceExhausted("prompt and output of up to " + std::to_string(tokens) +
-                               " tokens can never fit the KV budget of " + std::to_string(capacity) +
-                               " tokens; lower max_tokens or shorten the prompt",
+  return OkStatus();
+}
+
+int64_t PoolTokens(const RequestLimits& limits) { return int64_t{limits.pages} * limits.page_tokens; }
+
+Status CheckLength(const Request& request, const RequestLimits& limits) {
+  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
+  if (tokens <= PoolTokens(limits)) return OkStatus();
+  return ResourceExhausted("stopping.max_tokens: prompt and output of up to " + std::to_string(tokens) +
+                               " tokens can never fit the KV budget of " + std::to_string(PoolTokens(limits)) +
+                               "; lower it, shorten the prompt, or give the daemon a larger engine.kv_budget",
                            "stopping.max_tokens");
 }
 
 }  // namespace
+
+int32_t MaxRequestTokens(const RequestLimits& limits) {
+  return static_cast<int32_t>(std::min<int64_t>(limits.max_sequence_tokens, PoolTokens(limits)));
+}
+
+Status CheckTokenId(const int32_t id, const RequestLimits& limits, const std::string_view field) {
+  if (id >= 0 && id < limits.usable_ids) return OkStatus();
+  return InvalidArgument(std::string(field) + " holds token id " + std::to_string(id) + "; ids are 0.." +
+                             std::to_string(limits.usable_ids - 1),
+                         std::string(field));
+}
+
+Status PromptTooLong(const std::string_view found, const RequestLimits& limits, const std::string_view field) {
+  const bool model_is_the_limit = limits.max_sequence_tokens <= PoolTokens(limits);
+  std::string message(field);
+  message += ": the prompt is too long: ";
+  message += model_is_the_limit ? "the model takes at most " : "the KV budget holds at most ";
+  message += std::to_string(MaxRequestTokens(limits)) + " tokens, found ";
+  message += found;
+  message += "; shorten it";
+  if (!model_is_the_limit) {
+    message += ", or give the daemon a larger engine.kv_budget (the model takes " +
+               std::to_string(limits.max_sequence_tokens) + ")";
+  }
+  return InvalidArgument(std::move(message), std::string(field)).WithReason(kPromptTooLong);
+}
+
+Status CheckPromptLength(const int64_t tokens, const RequestLimits& limits, const std::string_view field) {
+  if (tokens == 0) return InvalidArgument(std::string(field) + ": the prompt has no tokens", std::string(field));
+  if (tokens > MaxRequestTokens(limits)) return PromptTooLong(std::to_string(tokens), limits, field);
+  return OkStatus();
+}
 
 int32_t OutputLimit(const Request& request, const RequestLimits& limits) {
   const int64_t room = limits.max_sequence_tokens - static_cast<int64_t>(request.prompt.size());
@@ -155,13 +185,15 @@ int32_t OutputLimit(const Request& request, const RequestLimits& limits) {
 }
 
 Status ValidateRequest(const Request& request, const RequestLimits& limits) {
-  if (request.prompt.empty()) return InvalidArgument("the prompt has no tokens", "input");
-  if (Status s = CheckIds(request.prompt, limits, "input"); !s.ok()) return s;
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  if (Status s = CheckPromptLength(prompt_tokens, limits, request.prompt_field); !s.ok()) return s;
+  if (Status s = CheckIds(request.prompt, limits, request.prompt_field); !s.ok()) return s;
   if (Status s = CheckSampling(request.sampling, limits); !s.ok()) return s;
   if (Status s = CheckStopping(request, limits); !s.ok()) return s;
   if (Status s = CheckLogprobs(request.output.logprobs, limits, "output.logprobs"); !s.ok()) return s;
   if (Status s = CheckLogprobs(request.output.prompt_logprobs, limits, "output.prompt_logprobs"); !s.ok()) return s;
   if (Status s = CheckSpeculation(request.speculation, limits); !s.ok()) return s;
+  if (Status s = CheckHints(request, limits); !s.ok()) return s;
   return CheckLength(request, limits);
 }
 

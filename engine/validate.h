@@ -1,8 +1,11 @@
-// The one validator of requests: every number has a range, every id is checked before anything uses it as an index.
+// The one judge of what a request's numbers may be: every number has a range, every id is checked before anything uses
+// it as an index. Who needs a part of it earlier (a length before its tokens are copied, an id that never becomes a
+// request) asks the same functions.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -26,11 +29,25 @@ struct RequestLimits {
   int32_t draft_tokens_max = 0;
 };
 
+// Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
+// whichever is smaller.
+int32_t MaxRequestTokens(const RequestLimits& limits);
+
+// Errors: INVALID_ARGUMENT naming `field`.
+Status CheckTokenId(int32_t id, const RequestLimits& limits, std::string_view field);
+
+// Errors: INVALID_ARGUMENT naming `field`, with reason PROMPT_TOO_LONG beyond MaxRequestTokens.
+Status CheckPromptLength(int64_t tokens, const RequestLimits& limits, std::string_view field);
+
+// That status where counting stopped at the limit. `found`: what is known of the length.
+Status PromptTooLong(std::string_view found, const RequestLimits& limits, std::string_view field);
+
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.
 int32_t OutputLimit(const Request& request, const RequestLimits& limits);
 
-// Errors name the field: INVALID_ARGUMENT (a value outside its range; with reason PROMPT_TOO_LONG a prompt beyond the
-// model's limit), RESOURCE_EXHAUSTED (prompt and output together could never fit the KV pool). Threads: any.
+// Errors name the field, the prompt as request.prompt_field: INVALID_ARGUMENT (a value outside its range; a prompt
+// beyond what may be, as CheckPromptLength), RESOURCE_EXHAUSTED (prompt and output together could never fit the KV
+// pool). Threads: any.
 Status ValidateRequest(const Request& request, const RequestLimits& limits);
 
 }  // namespace invar::engine

@@ -35,20 +35,41 @@ struct PromptPiece {
   ControlTokens control;
 };
 
+// How far one encoding may go.
+struct EncodeLimits {
+  int64_t tokens_max = INT64_MAX;
+  // Asked every few milliseconds of work: not OK ends the encoding with that status. Empty: never asked.
+  std::function<Status()> interrupted;
+};
+
+// Ids of a text, and how many of them at its begin another text has too.
+struct EncodedBeside {
+  std::vector<TokenId> ids;
+  size_t shared = 0;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   // Token ids of `text` (any bytes; invalid UTF-8 goes through the byte path). `add_special` adds BOS/EOS as the
-  // post-processor says. Errors: RESOURCE_EXHAUSTED where `text` exceeds the size limit; INVALID_ARGUMENT where a
-  // tokenizer without byte fallback cannot spell it. Time linear in the text up to a logarithm. Threads: any.
-  virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text, ControlTokens control,
-                                                bool add_special) const = 0;
+  // post-processor says. Errors: RESOURCE_EXHAUSTED where `text` exceeds the size limit; OUT_OF_RANGE where it has more
+  // than limits.tokens_max tokens; what limits.interrupted gave; INVALID_ARGUMENT where a tokenizer without byte
+  // fallback cannot spell it. Time linear in the text up to a logarithm. Threads: any.
+  virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text, ControlTokens control, bool add_special,
+                                                const EncodeLimits& limits) const = 0;
 
   // Ids of rendered pieces, without BOS/EOS (templates write their own). Pieces are joined before tokenizing, so that
   // ids equal those of the whole text whenever users write no control tokens; an added token is recognised only where
   // all its bytes are kParse, whichever pieces they lie in. Errors, time and threads: as Encode.
-  virtual StatusOr<std::vector<TokenId>> EncodePieces(std::span<const PromptPiece> pieces) const = 0;
+  virtual StatusOr<std::vector<TokenId>> EncodePieces(std::span<const PromptPiece> pieces,
+                                                      const EncodeLimits& limits) const = 0;
+
+  // As EncodePieces of `pieces`, with the length of the begin that its ids have in common with those of `beside`. Of
+  // `beside` only what differs is tokenized, up to the first piece of text that tells: the count is exact where the
+  // texts differ in their last part, and otherwise may be lower.
+  virtual StatusOr<EncodedBeside> EncodeBeside(std::span<const PromptPiece> pieces, std::span<const PromptPiece> beside,
+                                               const EncodeLimits& limits) const = 0;
 
   // One-shot text of `ids`; what is not whole UTF-8 becomes U+FFFD. Ids outside the vocabulary decode to nothing.
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special) const = 0;
@@ -126,8 +147,5 @@ class ChatTemplate {
 // From chat_template.jinja, else tokenizer_config.json. Null where the model has none.
 // Errors: INVALID_ARGUMENT naming the construct and line that the subset does not know.
 StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& folder);
-
-// As tokenizer.EncodePieces.
-StatusOr<std::vector<TokenId>> EncodePieces(const Tokenizer& tokenizer, std::span<const PromptPiece> pieces);
 
 }  // namespace invar::models

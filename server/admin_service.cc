@@ -20,11 +20,11 @@ constexpr size_t kWaitingMax = 32;
 }  // namespace
 
 AdminService::AdminService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
-                           OpenCalls& open_calls, CacheView& view)
+                           const ServedCall::Keepers& keepers, CacheView& view)
     : config_(config),
       authenticator_(authenticator),
       metrics_(metrics),
-      open_calls_(open_calls),
+      keepers_(keepers),
       view_(view),
       worker_(1, kWaitingMax) {}
 
@@ -38,25 +38,24 @@ StatusOr<AdminCaller> AdminService::Admit(const grpc::CallbackServerContext& con
                      .is_loopback = config::IsLoopback(config_.config()->server.listen)};
 }
 
-grpc::ServerUnaryReactor* AdminService::Run(const grpc::CallbackServerContext& context, const Rpc rpc,
+grpc::ServerUnaryReactor* AdminService::Run(grpc::CallbackServerContext& context, const Rpc rpc,
                                             const std::string_view method, const google::protobuf::Message& request,
-                                            Work work) {
+                                            const google::protobuf::Message& response, Work work) {
   const StatusOr<AdminCaller> who = Admit(context, method);
-  const OpenCall open{.tenant = who.ok() ? who->caller.tenant : "",
-                      .kind = CallKind::kUnary,
-                      .request_bytes = static_cast<int64_t>(request.SpaceUsedLong())};
-  const Status room = open_calls_.Begins(open, *config_.config());
-  auto* call = new UnaryCall(open_calls_, metrics_, rpc, open);  // Deletes itself in OnDone.
-  const Status let_in = who.ok() ? room : who.status();
-  if (!let_in.ok()) {
-    call->End(let_in);
+  const StatusOr<std::string> tenant = who.ok() ? StatusOr<std::string>(who->caller.tenant) : who.status();
+  Arrival arrival =
+      Arrive(keepers_.open_calls, keepers_.clock, *config_.config(), context, CallKind::kUnary, tenant, request);
+  const OpenCalls::Verdict verdict = arrival.verdict;
+  auto* call = new UnaryCall(keepers_, metrics_, rpc, context, std::move(arrival));  // Deletes itself.
+  if (!verdict.status.ok()) {
+    if (verdict.reset) context.TryCancel();
+    call->End(verdict.status);
     return call;
   }
-  const auto run = [call, who = *who, work = std::move(work)] {
-    const Status gone = call->Interrupted();
-    call->End(gone.ok() ? work(who, *call) : gone);
+  const auto run = [this, call, &response, who = *who, work = std::move(work)] {
+    call->Run([&] { return work(who, *call); }, response, *config_.config());
   };
-  if (!worker_.Post(run, open.tenant, kWaitingMax / 2)) {
+  if (worker_.Post(run, *tenant, kWaitingMax / 2) != TaskQueue::Posted::kTaken) {
     call->End(ResourceExhausted("too many admin calls wait; try again later"));
   }
   return call;
@@ -65,7 +64,7 @@ grpc::ServerUnaryReactor* AdminService::Run(const grpc::CallbackServerContext& c
 grpc::ServerUnaryReactor* AdminService::GetCacheStatistics(grpc::CallbackServerContext* context,
                                                            const v1::GetCacheStatisticsRequest* request,
                                                            v1::GetCacheStatisticsResponse* response) {
-  return Run(*context, Rpc::kGetCacheStatistics, "/invar.v1.AdminService/GetCacheStatistics", *request,
+  return Run(*context, Rpc::kGetCacheStatistics, "/invar.v1.AdminService/GetCacheStatistics", *request, *response,
              [this, request, response](const AdminCaller& who, const UnaryCall&) -> Status {
                const StatusOr<std::optional<std::string>> tenant = TenantsFor(who, request->tenant());
                if (!tenant.ok()) return tenant.status();
@@ -83,7 +82,7 @@ grpc::ServerUnaryReactor* AdminService::FlushCache(grpc::CallbackServerContext* 
                                                    const v1::FlushCacheRequest* request,
                                                    v1::FlushCacheResponse* response) {
   return Run(
-      *context, Rpc::kFlushCache, "/invar.v1.AdminService/FlushCache", *request,
+      *context, Rpc::kFlushCache, "/invar.v1.AdminService/FlushCache", *request, *response,
       [this, request, response](const AdminCaller& who, const UnaryCall&) { return Flush(*request, who, *response); });
 }
 
@@ -115,7 +114,7 @@ Status AdminService::Flush(const v1::FlushCacheRequest& request, const AdminCall
 grpc::ServerUnaryReactor* AdminService::ExplainPlan(grpc::CallbackServerContext* context,
                                                     const v1::ExplainPlanRequest* request,
                                                     v1::ExplainPlanResponse* response) {
-  return Run(*context, Rpc::kExplainPlan, "/invar.v1.AdminService/ExplainPlan", *request,
+  return Run(*context, Rpc::kExplainPlan, "/invar.v1.AdminService/ExplainPlan", *request, *response,
              [this, request, response](const AdminCaller& who, const UnaryCall& call) {
                return Explain(*request, who, call, *response);
              });

@@ -15,7 +15,7 @@
 #include "server/cache_view.h"
 #include "server/live_config.h"
 #include "server/metrics.h"
-#include "server/open_calls.h"
+#include "server/served_call.h"
 #include "server/served_model.h"
 #include "server/task_queue.h"
 #include "server/unary_call.h"
@@ -28,8 +28,8 @@ class AdminService final : public v1::AdminService::CallbackService {
   static constexpr std::chrono::milliseconds kEngineWait{10'000};
 
   // Requires: all outlive the gRPC server.
-  AdminService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics, OpenCalls& open_calls,
-               CacheView& view);
+  AdminService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
+               const ServedCall::Keepers& keepers, CacheView& view);
 
   // From now on requests are served. Requires: `model` outlives the gRPC server, but for its engine's thread.
   void Serve(ServedModel& model) { model_ = &model; }
@@ -47,8 +47,9 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   // Errors: UNAUTHENTICATED; UNAVAILABLE while loading.
   StatusOr<AdminCaller> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
-  grpc::ServerUnaryReactor* Run(const grpc::CallbackServerContext& context, Rpc rpc, std::string_view method,
-                                const google::protobuf::Message& request, Work work);
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext& context, Rpc rpc, std::string_view method,
+                                const google::protobuf::Message& request, const google::protobuf::Message& response,
+                                Work work);
   Status Flush(const v1::FlushCacheRequest& request, const AdminCaller& who, v1::FlushCacheResponse& response);
   Status Explain(const v1::ExplainPlanRequest& request, const AdminCaller& who, const UnaryCall& call,
                  v1::ExplainPlanResponse& response);
@@ -56,7 +57,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   const LiveConfig& config_;
   const Authenticator& authenticator_;
   Metrics& metrics_;
-  OpenCalls& open_calls_;
+  const ServedCall::Keepers keepers_;
   CacheView& view_;
   std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
   TaskQueue worker_;                           // Last: its thread uses all above.

@@ -37,11 +37,11 @@ AcceptorOptions AcceptorOptionsOf(const config::Config::Server& config) {
           .resets_per_second = config.resets_per_second};
 }
 
-// Memory for what has arrived: limits.open_request_bytes_max counts a request only when it is whole, and one large
-// request always has room.
+// Memory for what has arrived: the limits count a request only when it is whole, and one large request always has room.
 size_t ReceiveBytesMax(const config::Config& config) {
   const int64_t messages = std::max(config.limits.open_request_bytes_max, 2 * config.server.request_bytes_max);
-  return static_cast<size_t>(messages + kConnectionBytes * config.server.connections_max);
+  const int64_t refused = config.limits.refused_request_bytes_max;
+  return static_cast<size_t>(messages + refused + kConnectionBytes * config.server.connections_max);
 }
 
 void SetArguments(const config::Config::Server& config, grpc::ServerBuilder& builder) {
@@ -70,7 +70,7 @@ Daemon::Daemon(config::Loaded config, const Clock& clock)
       authenticator_(live_config_.config()->auth),
       service_(live_config_, authenticator_, metrics_, clock_),
       cache_view_(clock_),
-      admin_service_(live_config_, authenticator_, metrics_, service_.open_calls(), cache_view_) {}
+      admin_service_(live_config_, authenticator_, metrics_, service_.keepers(), cache_view_) {}
 
 StatusOr<std::unique_ptr<Daemon>> Daemon::Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                 std::function<void(const Status&)> on_loaded) {
@@ -96,8 +96,7 @@ Daemon::~Daemon() {
     server_->Wait();
   }
   // OnDone of the last calls may still be on its way, and uses the service. Who cannot wait leaves the process.
-  while (!service_.open_calls().WaitIdle(std::chrono::seconds(5)))
-    Logger("server")->warn("still waiting for open calls to let go");
+  while (!service_.WaitIdle(std::chrono::seconds(5))) Logger("server")->warn("still waiting for open calls to let go");
 }
 
 Status Daemon::StartGrpc() {
@@ -213,7 +212,7 @@ void Daemon::BeginDrain() {
     SetHealth(false);
   }
   if (published_model_ != nullptr) published_model_.load()->engine->BeginDrain();
-  Logger("server")->info("draining: {} calls open", service_.open_calls().generate_calls());
+  Logger("server")->info("draining: {} calls open", service_.calls().open);
 }
 
 void Daemon::Persist(const std::stop_token& hurry) {
@@ -308,10 +307,7 @@ std::string Daemon::MetricsText() const {
   MetricsSnapshot snapshot;
   snapshot.draining = draining_;
   snapshot.connections_open = acceptor_->open_count();
-  snapshot.calls_open = service_.open_calls().generate_calls();
-  snapshot.request_bytes = service_.open_calls().request_bytes();
-  snapshot.calls_preparing = service_.preparing();
-  snapshot.tenant_share_refusals = service_.open_calls().share_refusals();
+  snapshot.calls = service_.calls();
   if (const ServedModel* model = published_model_) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();

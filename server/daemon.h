@@ -61,7 +61,7 @@ class Daemon {
 
   void BeginDrain();
   // True when no call is open any more; waits at most `timeout`.
-  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.open_calls().WaitIdle(timeout); }
+  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.WaitIdle(timeout); }
 
   // Lets the tiers of the prefix cache store what only memory holds, for drain.persist_timeout at most and no longer
   // than until `hurry` is asked for. A model that is still loading has nothing. Requires: BeginDrain.

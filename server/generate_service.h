@@ -4,9 +4,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "invar/v1/generation.grpc.pb.h"
@@ -14,10 +16,12 @@
 #include "server/live_config.h"
 #include "server/metrics.h"
 #include "server/open_calls.h"
+#include "server/served_call.h"
 #include "server/served_model.h"
 #include "server/stalled_readers.h"
 #include "server/task_queue.h"
 #include "server/token_stream.h"
+#include "server/turn_queue.h"
 #include "server/unary_call.h"
 
 namespace invar::server {
@@ -33,10 +37,11 @@ class GenerateService final : public v1::GenerationService::CallbackService {
   // From now on new requests get UNAVAILABLE.
   void BeginDrain();
 
-  OpenCalls& open_calls() { return open_calls_; }
-  const OpenCalls& open_calls() const { return open_calls_; }
-  // Calls that wait for a thread that prepares them.
-  int64_t preparing() const { return static_cast<int64_t>(preparers_.waiting()); }
+  // True when no call of any kind is open any more; waits at most `timeout`.
+  bool WaitIdle(const std::chrono::milliseconds timeout) { return open_calls_.WaitIdle(timeout); }
+  CallReport calls() const;
+  // For other services on the same ports: what counts and watches every call.
+  ServedCall::Keepers keepers() { return {open_calls_, stalled_readers_, clock_}; }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override;
@@ -52,21 +57,36 @@ class GenerateService final : public v1::GenerationService::CallbackService {
  private:
   class GenerateCall;
 
+  struct UnaryMethod {
+    Rpc rpc;
+    std::string_view path;
+    bool takes_time = true;  // Too long for a gRPC reaction: it waits for a preparer.
+  };
+
+  // Counts the call as open, let in or not.
+  Arrival ArriveAt(const grpc::CallbackServerContext& context, CallKind kind, std::string_view method,
+                 const google::protobuf::Message& request);
+  // Errors: RESOURCE_EXHAUSTED naming the limit; `work` is then never called.
+  Status PostPreparing(const std::string& tenant, std::function<void()> work);
   // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
   StatusOr<std::string> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
   template <typename Work>
-  grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, Rpc rpc, std::string_view method,
-                                     const google::protobuf::Message& request, Work work);
+  grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context, const UnaryMethod& method,
+                                     const google::protobuf::Message& request, google::protobuf::Message& response,
+                                     Work work);
 
   const LiveConfig& config_;
   const Authenticator& authenticator_;
   Metrics& metrics_;
   const Clock& clock_;
+  const int64_t preparing_max_;
   std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
   std::atomic<bool> draining_ = false;
+  std::atomic<int64_t> preparing_refusals_ = 0;        // Calls refused because the preparers' queue was full, ever.
+  std::atomic<int64_t> preparing_share_refusals_ = 0;  // Because their tenant had its share of it.
   OpenCalls open_calls_;
   StalledReaders stalled_readers_;
-  TaskQueue writers_;    // One thread: writes of all streams.
+  TurnQueue writers_;    // Writes of all streams.
   TaskQueue preparers_;  // Tokenizing and rendering.
 };
 

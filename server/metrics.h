@@ -49,6 +49,19 @@ inline constexpr int kSampleCount = 9;
 enum class Refusal { kTotal, kPerAddress, kFiles, kAbuse };
 inline constexpr int kRefusalCount = 4;
 
+// The open calls of the service and those it refused.
+struct CallReport {
+  int64_t open = 0;           // Generate calls.
+  int64_t preparing = 0;      // Calls that wait for a thread that prepares them.
+  int64_t bytes = 0;          // Of requests and whole answers.
+  int64_t refused_bytes = 0;  // Of refused calls that have not taken their status yet.
+  // Ever:
+  int64_t bytes_refusals = 0;
+  int64_t preparing_refusals = 0;
+  int64_t share_refusals = 0;
+  int64_t resets = 0;  // Refused calls that were ended without a status.
+};
+
 // What a scrape reads besides the event-fed numbers.
 struct MetricsSnapshot {
   std::string model;  // Empty while loading.
@@ -57,10 +70,7 @@ struct MetricsSnapshot {
   bool serving = false;
   bool draining = false;
   int64_t connections_open = 0;
-  int64_t calls_open = 0;
-  int64_t request_bytes = 0;
-  int64_t calls_preparing = 0;
-  int64_t tenant_share_refusals = 0;
+  CallReport calls;
   int64_t kernel_scratch_bytes = 0;
 };
 

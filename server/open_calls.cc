@@ -1,4 +1,5 @@
-// See open_calls.h. One lock over a few numbers.
+// See open_calls.h. One lock over a few numbers. Messages name the limit in the configuration; it is no field of the
+// request, so a status carries none, and the caller is told to try again.
 #include "server/open_calls.h"
 
 #include <fmt/format.h>
@@ -22,50 +23,90 @@ int64_t TenantShare(const config::Config& config, const int64_t whole) {
 void OpenCalls::Held::Add(const OpenCall& call, const int64_t sign) {
   calls += sign;
   generate_calls += call.kind == CallKind::kGenerate ? sign : 0;
-  request_bytes += sign * call.request_bytes;
+  bytes += sign * call.bytes;
 }
 
-Status OpenCalls::Begins(const OpenCall& call, const config::Config& config) {
+Status OpenCalls::JudgeBytes(const int64_t bytes, const int64_t held, const config::Config& config) {
   const int64_t bytes_max = config.limits.open_request_bytes_max;
-  // What the engine holds of all tenants is bounded by its own queue.
-  const int64_t generate_max = TenantShare(config, config.engine.queue_max + config.engine.running_max);
-  const MutexLock lock(mu_);
-  Held& tenant = tenants_[call.tenant];
-  const Held before = tenant;
-  all_.Add(call, 1);
-  tenant.Add(call, 1);
-  if (before.request_bytes > 0 && all_.request_bytes > bytes_max) {
-    return ResourceExhausted(fmt::format("the requests of all open calls hold {} bytes already; try again later",
-                                         all_.request_bytes - call.request_bytes));
+  if (let_in_.bytes + bytes > bytes_max) {
+    ++bytes_refusals_;
+    return ResourceExhausted(
+        fmt::format("limits.open_request_bytes_max: open calls hold {} bytes, {} more exceed {}; try again later",
+                    let_in_.bytes, bytes, bytes_max));
   }
-  if (before.request_bytes > 0 && tenant.request_bytes > TenantShare(config, bytes_max)) {
+  if (const int64_t share = TenantShare(config, bytes_max); held + bytes > share) {
     ++share_refusals_;
     return ResourceExhausted(fmt::format(
-        "the requests of this tenant's open calls hold {} bytes already; try again later", before.request_bytes));
+        "limits.tenant_share_percent: open calls of this tenant hold {} bytes, {} more exceed its share of {}; try "
+        "again later",
+        held, bytes, share));
   }
-  if (call.kind == CallKind::kGenerate && before.generate_calls > 0 && tenant.generate_calls > generate_max) {
+  return OkStatus();
+}
+
+Status OpenCalls::JudgeCall(const OpenCall& call, const config::Config& config) {
+  const auto found = tenants_.find(call.tenant);
+  const Held tenant = found == tenants_.end() ? Held() : found->second;
+  if (tenant.bytes > 0) {
+    if (Status s = JudgeBytes(call.bytes, tenant.bytes, config); !s.ok()) return s;
+  }
+  // What the engine holds of all tenants is bounded by its own queue.
+  const int64_t generate_max = TenantShare(config, config.engine.queue_max + config.engine.running_max);
+  if (call.kind == CallKind::kGenerate && tenant.generate_calls > 0 && tenant.generate_calls >= generate_max) {
     ++share_refusals_;
-    return ResourceExhausted(
-        fmt::format("this tenant has {} Generate calls open already; try again later", before.generate_calls));
+    return ResourceExhausted(fmt::format(
+        "limits.tenant_share_percent: this tenant has {} Generate calls open, its share is {}; try again later",
+        tenant.generate_calls, generate_max));
   }
+  return OkStatus();
+}
+
+OpenCalls::Verdict OpenCalls::Begins(OpenCall& call, const Status& so_far, const config::Config& config) {
+  const MutexLock lock(mu_);
+  Verdict verdict{.status = so_far.ok() ? JudgeCall(call, config) : so_far};
+  call.let_in = verdict.status.ok();
+  if (call.let_in) {
+    let_in_.Add(call, 1);
+    tenants_[call.tenant].Add(call, 1);
+  } else {
+    // One alone has its status, however large.
+    verdict.reset = refused_.bytes > 0 && refused_.bytes + call.bytes > config.limits.refused_request_bytes_max;
+    resets_ += verdict.reset ? 1 : 0;
+    refused_.Add(call, 1);
+  }
+  return verdict;
+}
+
+Status OpenCalls::Grows(OpenCall& call, const int64_t bytes, const config::Config& config) {
+  const MutexLock lock(mu_);
+  const auto tenant = tenants_.find(call.tenant);
+  Check(call.let_in && tenant != tenants_.end(), "a call that grows was let in", call.tenant);
+  if (tenant->second.bytes > call.bytes) {
+    if (Status s = JudgeBytes(bytes, tenant->second.bytes, config); !s.ok()) return s;
+  }
+  call.bytes += bytes;
+  let_in_.bytes += bytes;
+  tenant->second.bytes += bytes;
   return OkStatus();
 }
 
 void OpenCalls::Ends(const OpenCall& call) {
   // Under the lock, so that a waiter cannot miss it and the last call cannot outlive this.
   const MutexLock lock(mu_);
-  const auto tenant = tenants_.find(call.tenant);
-  Check(tenant != tenants_.end(), "a call ends once", call.tenant);
-  tenant->second.Add(call, -1);
-  if (tenant->second.calls == 0) tenants_.erase(tenant);
-  all_.Add(call, -1);
+  if (call.let_in) {
+    const auto tenant = tenants_.find(call.tenant);
+    Check(tenant != tenants_.end(), "a call ends once", call.tenant);
+    tenant->second.Add(call, -1);
+    if (tenant->second.calls == 0) tenants_.erase(tenant);
+  }
+  (call.let_in ? let_in_ : refused_).Add(call, -1);
   idle_.NotifyAll();
 }
 
 bool OpenCalls::WaitIdle(const std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   const MutexLock lock(mu_);
-  while (all_.calls > 0) {
+  while (let_in_.calls + refused_.calls > 0) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= left.zero()) return false;
     idle_.WaitFor(mu_, left);
@@ -73,19 +114,14 @@ bool OpenCalls::WaitIdle(const std::chrono::milliseconds timeout) {
   return true;
 }
 
-int64_t OpenCalls::generate_calls() const {
+OpenCalls::Report OpenCalls::report() const {
   const MutexLock lock(mu_);
-  return all_.generate_calls;
-}
-
-int64_t OpenCalls::request_bytes() const {
-  const MutexLock lock(mu_);
-  return all_.request_bytes;
-}
-
-int64_t OpenCalls::share_refusals() const {
-  const MutexLock lock(mu_);
-  return share_refusals_;
+  return {.generate_calls = let_in_.generate_calls + refused_.generate_calls,
+          .bytes = let_in_.bytes,
+          .refused_bytes = refused_.bytes,
+          .bytes_refusals = bytes_refusals_,
+          .share_refusals = share_refusals_,
+          .resets = resets_};
 }
 
 }  // namespace invar::server

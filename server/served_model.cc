@@ -162,9 +162,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .stop_strings_max = config.limits.stop_strings_max,
        .stop_string_bytes_max = config.limits.stop_string_bytes_max,
        .logprobs_max = config.limits.logprobs_max,
-       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
-       // A paused request gives its memory up; whether its reader is gone is for its stream to say (StalledReaders).
-       .stalled_reader_limit = kNever},
+       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max)},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
@@ -179,7 +177,7 @@ TranslateContext ContextOf(const ServedModel& model, const config::Config& confi
                            std::function<Status()> interrupted) {
   return {.model_name = model.parts.name,
           .spec = model.spec(),
-          .max_request_tokens = model.engine->max_request_tokens(),
+          .request_limits = model.engine->request_limits(),
           .tokenizer = *model.parts.tokenizer,
           .chat_template = model.parts.chat_template.get(),
           .defaults = model.parts.defaults,

@@ -18,10 +18,10 @@ TaskQueue::~TaskQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool TaskQueue::Post(std::function<void()> task, const std::string& lane, const size_t lane_max) {
+TaskQueue::Posted TaskQueue::Post(std::function<void()> task, const std::string& lane, const size_t lane_max) {
   // Notified under the lock: once the task can run, its end may be what lets the owner of this queue go.
   const MutexLock lock(mu_);
-  if (waiting_ >= tasks_max_) return false;
+  if (waiting_ >= tasks_max_) return Posted::kFull;
   const auto found = lanes_.find(lane);
   if (found == lanes_.end()) {
     lanes_[lane].push_back(std::move(task));
@@ -29,11 +29,11 @@ bool TaskQueue::Post(std::function<void()> task, const std::string& lane, const 
   } else if (found->second.size() < lane_max) {
     found->second.push_back(std::move(task));
   } else {
-    return false;
+    return Posted::kLaneFull;
   }
   ++waiting_;
   ready_.NotifyOne();
-  return true;
+  return Posted::kTaken;
 }
 
 size_t TaskQueue::waiting() const {

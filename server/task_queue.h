@@ -1,6 +1,5 @@
-// A few threads that run short jobs: those of one lane in order of arrival, lanes in turn. Two uses: preparing requests
-// (tokenizing, templates: too long for a gRPC reaction), a lane each tenant, so that who sends many waits for itself;
-// and writing to streams (too long for the engine thread), in one lane.
+// A few threads that run short jobs: those of one lane in order of arrival, lanes in turn. For preparing requests
+// (tokenizing, templates: too long for a gRPC reaction), a lane each tenant, so that who sends many waits for itself.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,6 @@
 #include <map>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -25,10 +23,13 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  // False where the queue is full, or `lane_max` tasks of `lane` wait already; the task is then not taken. Threads:
-  // any.
-  bool Post(std::function<void()> task) { return Post(std::move(task), {}, tasks_max_); }
-  bool Post(std::function<void()> task, const std::string& lane, size_t lane_max);
+  enum class Posted {
+    kTaken,
+    kFull,      // As many tasks wait as may.
+    kLaneFull,  // `lane_max` tasks of `lane` wait already.
+  };
+  // Threads: any.
+  [[nodiscard]] Posted Post(std::function<void()> task, const std::string& lane, size_t lane_max);
   // Tasks that wait.
   size_t waiting() const;
 

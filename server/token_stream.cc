@@ -6,16 +6,26 @@
 namespace invar::server {
 namespace {
 
-// What an event costs while it waits. 64 bytes: the event itself and its place in the queue.
-int64_t BytesOf(const engine::TokenEvent& event) {
-  int64_t bytes = 64;
-  if (const auto* delta = std::get_if<engine::DeltaEvent>(&event)) {
-    bytes += static_cast<int64_t>(delta->text.size() + delta->tokens.size() * sizeof(TokenId));
-    for (const engine::TokenLogprob& logprob : delta->logprobs) {
-      bytes += static_cast<int64_t>(sizeof(logprob) + logprob.top.size() * sizeof(engine::TokenAlternative));
-    }
+// What an event costs while it waits beside what it holds: itself and its place in the queue.
+constexpr int64_t kEventBytes = sizeof(engine::TokenEvent) + 16;
+
+int64_t BytesOf(const std::vector<engine::TokenLogprob>& logprobs) {
+  int64_t bytes = 0;
+  for (const engine::TokenLogprob& logprob : logprobs) {
+    bytes += static_cast<int64_t>(sizeof(logprob) + logprob.top.size() * sizeof(engine::TokenAlternative));
   }
   return bytes;
+}
+
+int64_t BytesOf(const engine::TokenEvent& event) {
+  if (const auto* delta = std::get_if<engine::DeltaEvent>(&event)) {
+    return kEventBytes + static_cast<int64_t>(delta->text.size() + delta->tokens.size() * sizeof(TokenId)) +
+           BytesOf(delta->logprobs);
+  }
+  if (const auto* finished = std::get_if<engine::FinishedEvent>(&event)) {
+    return kEventBytes + static_cast<int64_t>(finished->text_tail.size()) + BytesOf(finished->prompt_logprobs);
+  }
+  return kEventBytes;
 }
 
 bool IsEmpty(const v1::Delta& delta) {
@@ -24,7 +34,7 @@ bool IsEmpty(const v1::Delta& delta) {
 
 }  // namespace
 
-TokenStream::TokenStream(Options options, MessageWriter& writer, engine::Engine& engine, TaskQueue& writers,
+TokenStream::TokenStream(Options options, MessageWriter& writer, engine::Engine& engine, TurnQueue& writers,
                          Metrics& metrics, const Clock& clock)
     : options_(std::move(options)),
       writer_(writer),
@@ -47,35 +57,26 @@ void TokenStream::SetId(const SequenceId id) {
 
 bool TokenStream::Push(engine::TokenEvent event) {
   Record(event);
-  bool go = false, keep_up = true, fail_now = false;
-  Status failure;
+  bool keep_up = true;
   {
     MutexLock lock(mu_);
     Summarize(event);
-    if (finished_) return true;
+    if (finished_ || cut_) return true;
     const auto* failed = std::get_if<engine::FailedEvent>(&event);
     if (failed != nullptr && writing_) {
       // The reader has not taken what is in flight: nothing more is queued behind it, the status follows it directly.
-      failure = failed->status;
-      fail_now = finished_ = true;
+      cut_ = failed->status;
       pending_.clear();
     } else {
       pending_bytes_ += BytesOf(event);
       pending_.push_back(std::move(event));
       keep_up = pending_bytes_ <= options_.pending_bytes_max;
       if (!keep_up) paused_ = true;
-      go = !std::exchange(busy_, true);
+      if (writing_) return keep_up;  // OnWriteDone asks.
     }
   }
-  // The queue holds one entry a stream at most, and its limit is far above any number of streams.
-  if (go) Check(writers_.Post([self = shared_from_this()] { self->Advance(); }), "the writers' queue has room");
-  if (fail_now) PostFinish(failure);
+  AskForTurn();
   return keep_up;
-}
-
-void TokenStream::PostFinish(const Status& status) {
-  Check(writers_.Post([self = shared_from_this(), status] { self->writer_.Finish(status); }),
-        "the writers' queue has room");
 }
 
 void TokenStream::OnWriteDone(const bool ok) {
@@ -86,19 +87,19 @@ void TokenStream::OnWriteDone(const bool ok) {
     go = !finished_;
   }
   if (!ok) OnReaderGone();
-  // Posted, not called: one thread alone calls the writer, so that no Finish overtakes a Write.
-  if (go) Check(writers_.Post([self = shared_from_this()] { self->Advance(); }), "the writers' queue has room");
+  // Asked for, not done here: one thread alone calls the writer, so that no Finish overtakes a Write.
+  if (go) AskForTurn();
 }
 
 void TokenStream::CutStalledReader(const TimeNs limit) {
   {
     MutexLock lock(mu_);
-    if (finished_ || !writing_ || clock_.Now() - write_began_ < limit) return;
-    finished_ = true;
+    if (finished_ || cut_ || !writing_ || clock_.Now() - write_began_ < limit) return;
+    cut_ = Status(StatusCode::kAborted, "the reader of this stream has stalled for too long");
     pending_.clear();
   }
   OnReaderGone();
-  PostFinish(Status(StatusCode::kAborted, "the reader of this stream has stalled for too long"));
+  AskForTurn();
 }
 
 void TokenStream::OnReaderGone() {
@@ -112,22 +113,20 @@ void TokenStream::OnReaderGone() {
   if (id) engine_.Cancel(*id);
 }
 
-void TokenStream::Advance() {
+void TokenStream::TakeTurn() {
   bool write = false;
   std::optional<Status> end;
   std::optional<SequenceId> resume;
   {
     MutexLock lock(mu_);
-    if (finished_) return;
-    write = TakeMessage();
+    if (finished_ || (writing_ && !cut_)) return;
+    write = !cut_ && TakeMessage();
     if (write) {
       writing_ = true;
       write_began_ = clock_.Now();
-    } else if (status_) {
-      end = std::move(status_);
+    } else if (cut_ || status_) {
+      end = cut_ ? std::move(cut_) : std::move(status_);
       finished_ = true;
-    } else {
-      busy_ = false;
     }
     if (paused_ && !finished_ && pending_bytes_ <= options_.pending_bytes_max / 2) {
       paused_ = false;
@@ -199,12 +198,13 @@ void TokenStream::Summarize(const engine::TokenEvent& event) {
   if (const auto* delta = std::get_if<engine::DeltaEvent>(&event)) {
     summary_.output_tokens += static_cast<int64_t>(delta->tokens.size());
   } else if (const auto* finished = std::get_if<engine::FinishedEvent>(&event)) {
-    engine::FinishedEvent numbers = *finished;
-    // Nothing that was said: neither text nor the tokens of the prompt.
-    numbers.matched = std::monostate();
-    numbers.text_tail.clear();
-    numbers.prompt_logprobs.clear();
-    summary_.finished = std::move(numbers);
+    summary_.finished = {.reason = finished->reason,
+                         .cached_tokens = finished->cached_tokens,
+                         .preemptions = finished->preemptions,
+                         .queued_for = finished->queued_for,
+                         .prefill_for = finished->prefill_for,
+                         .decode_for = finished->decode_for,
+                         .first_token_after = finished->first_token_after};
   }
 }
 

@@ -56,24 +56,6 @@ Status NotYet(const std::string& field) {
   return Unimplemented(fmt::format("{}: this build does not implement it; leave it out", field), field);
 }
 
-// Ids a caller may name: those of the tokenizer. Rows of the embedding beyond them are padding.
-int32_t KnownIds(const TranslateContext& context) {
-  return std::min(context.tokenizer.vocabulary_size(), context.spec.vocabulary_size);
-}
-
-template <typename Ids>
-Status CheckIds(const std::string_view field, const Ids& ids, const TranslateContext& context) {
-  const int32_t known = KnownIds(context);
-  for (int64_t i = 0; const int32_t id : ids) {
-    if (!(id >= 0 && id < known)) {
-      return InvalidArgument(fmt::format("{}: token id {} at index {} is outside [0, {})", field, id, i, known),
-                             std::string(field));
-    }
-    ++i;
-  }
-  return OkStatus();
-}
-
 std::vector<TokenId> ToTokenIds(const google::protobuf::RepeatedField<int32_t>& ids) {
   std::vector<TokenId> out;
   out.reserve(ids.size());
@@ -91,17 +73,6 @@ Status CheckModel(const std::string& model, const TranslateContext& context) {
   if (!model.empty() && model != context.model_name) {
     return Status(StatusCode::kNotFound, fmt::format("model: this daemon serves '{}' only", context.model_name),
                   "model");
-  }
-  return OkStatus();
-}
-
-Status CheckPromptLength(const std::string& field, const int64_t tokens, const TranslateContext& context) {
-  if (tokens == 0) return InvalidArgument(fmt::format("{}: the prompt has no tokens", field), field);
-  if (tokens > context.spec.max_sequence_tokens) {
-    return InvalidArgument(fmt::format("{}: the prompt has {} tokens, the model takes at most {}; shorten it", field,
-                                       tokens, context.spec.max_sequence_tokens),
-                           field)
-        .WithReason(engine::kPromptTooLong);
   }
   return OkStatus();
 }
@@ -186,29 +157,40 @@ struct Prompt {
       0;  // Of a chat: those before the generation prompt; the next turn repeats them. 0: not known.
 };
 
+// What tokenizing a prompt may cost: no more than the longest prompt has tokens, and only while somebody waits.
+models::EncodeLimits PromptLimits(const TranslateContext& context) {
+  return {.tokens_max = engine::MaxRequestTokens(context.request_limits), .interrupted = context.interrupted};
+}
+
+// The tokenizer knows no fields, and stops where the prompt is too long.
+Status EncodeError(const Status& status, const std::string& field, const TranslateContext& context) {
+  if (status.code() == StatusCode::kOutOfRange) return engine::PromptTooLong("more", context.request_limits, field);
+  if (status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded) return status;
+  return Status(status.code(), fmt::format("{}: {}", field, status.message()), field);
+}
+
+StatusOr<Prompt> AsPrompt(StatusOr<std::vector<TokenId>> tokens, const std::string& field,
+                          const TranslateContext& context) {
+  if (!tokens.ok()) return EncodeError(tokens.status(), field, context);
+  return Prompt{.tokens = *std::move(tokens)};
+}
+
 // The tokens that a chat's prompt has in common with what is rendered of its messages alone. Thinking templates write
 // the generation prompt anew in the next turn, so what follows is not worth keeping for it.
 StatusOr<Prompt> ChatPromptOf(const v1::Chat& chat, const TranslateContext& context) {
   const bool generation_prompt = WantsGenerationPrompt(chat);
   const StatusOr<std::vector<models::PromptPiece>> pieces = RenderChat(chat, generation_prompt, context);
   if (!pieces.ok()) return pieces.status();
-  StatusOr<std::vector<TokenId>> tokens = models::EncodePieces(context.tokenizer, *pieces);
-  if (!tokens.ok()) return tokens.status();
-  Prompt prompt{.tokens = *std::move(tokens)};
-  if (!generation_prompt || chat.continue_final_message()) return prompt;
+  const auto plain = [&]() -> StatusOr<Prompt> {
+    return AsPrompt(context.tokenizer.EncodePieces(*pieces, PromptLimits(context)), "chat", context);
+  };
+  if (!generation_prompt || chat.continue_final_message()) return plain();
   const StatusOr<std::vector<models::PromptPiece>> messages =
       RenderChat(chat, /*add_generation_prompt=*/false, context);
-  if (!messages.ok()) return prompt;
-  const StatusOr<std::vector<TokenId>> stable = models::EncodePieces(context.tokenizer, *messages);
-  if (!stable.ok()) return prompt;
-  const auto equal = std::ranges::mismatch(prompt.tokens, *stable).in1;
-  prompt.stable_tokens = static_cast<int32_t>(equal - prompt.tokens.begin());
-  return prompt;
-}
-
-StatusOr<Prompt> AsPrompt(StatusOr<std::vector<TokenId>> tokens) {
-  if (!tokens.ok()) return tokens.status();
-  return Prompt{.tokens = *std::move(tokens)};
+  if (!messages.ok()) return plain();  // A template that cannot: then nothing is known to be stable.
+  StatusOr<models::EncodedBeside> encoded = context.tokenizer.EncodeBeside(*pieces, *messages, PromptLimits(context));
+  if (!encoded.ok()) return EncodeError(encoded.status(), "chat", context);
+  return Prompt{.tokens = std::move(encoded->ids), .stable_tokens = static_cast<int32_t>(encoded->shared)};
 }
 
 StatusOr<Prompt> PromptOf(const v1::GenerateRequest& proto, const TranslateContext& context) {
@@ -218,12 +200,16 @@ StatusOr<Prompt> PromptOf(const v1::GenerateRequest& proto, const TranslateConte
   switch (proto.input_case()) {
     case v1::GenerateRequest::kText: {
       if (Status s = CheckPromptBytes("text", proto.text().size(), context); !s.ok()) return s;
-      return AsPrompt(context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special()));
+      return AsPrompt(context.tokenizer.Encode(proto.text(), models::ControlTokens::kStayText, proto.add_special(),
+                                               PromptLimits(context)),
+                      "text", context);
     }
     case v1::GenerateRequest::kTokens: {
       // Length first: the copy below is then bounded by the model's limit.
-      if (Status s = CheckPromptLength("tokens.ids", proto.tokens().ids_size(), context); !s.ok()) return s;
-      if (Status s = CheckIds("tokens.ids", proto.tokens().ids(), context); !s.ok()) return s;
+      if (Status s = engine::CheckPromptLength(proto.tokens().ids_size(), context.request_limits, "tokens.ids");
+          !s.ok()) {
+        return s;
+      }
       return Prompt{.tokens = ToTokenIds(proto.tokens().ids())};
     }
     case v1::GenerateRequest::kChat:
@@ -234,7 +220,7 @@ StatusOr<Prompt> PromptOf(const v1::GenerateRequest& proto, const TranslateConte
   return InvalidArgument("input: give one of text, tokens, chat", "input");
 }
 
-std::string InputField(const v1::GenerateRequest& proto) {
+const char* InputField(const v1::GenerateRequest& proto) {
   switch (proto.input_case()) {
     case v1::GenerateRequest::kText:
       return "text";
@@ -295,7 +281,7 @@ Status FillStopping(const v1::Stopping& proto, const int32_t prompt_tokens, cons
   if (proto.has_max_tokens()) {
     params.max_tokens = proto.max_tokens();
   } else {
-    params.max_tokens = std::max(0, context.max_request_tokens - prompt_tokens);
+    params.max_tokens = engine::MaxRequestTokens(context.request_limits) - prompt_tokens;
   }
   params.min_tokens = proto.min_tokens();
   if (Status s = CheckCount("stopping.stop", proto.stop_size(), context.limits.stop_strings_max); !s.ok()) return s;
@@ -320,7 +306,7 @@ Status FillOutput(const v1::GenerateRequest& request, const int64_t prompt_token
   const v1::Output& proto = request.output();
   const int64_t max = context.limits.message_logprobs_max;
   int64_t entries = 0;
-  if (proto.has_logprobs()) params.logprobs = std::min(proto.logprobs(), KnownIds(context));
+  if (proto.has_logprobs()) params.logprobs = std::min(proto.logprobs(), context.request_limits.usable_ids);
   if (!request.stream() && (proto.has_logprobs() || proto.logprob_bits())) {
     entries = output_tokens * (int64_t{1} + std::max(0, proto.logprobs()));
     if (entries > max) {
@@ -334,7 +320,7 @@ Status FillOutput(const v1::GenerateRequest& request, const int64_t prompt_token
   if (proto.has_prompt_logprobs()) {
     entries += prompt_tokens * (int64_t{1} + proto.prompt_logprobs());
     if (Status s = CheckCount("output.prompt_logprobs", entries, max); !s.ok()) return s;
-    params.prompt_logprobs = std::min(proto.prompt_logprobs(), KnownIds(context));
+    params.prompt_logprobs = std::min(proto.prompt_logprobs(), context.request_limits.usable_ids);
   }
   params.logprob_bits = proto.logprob_bits();
   return OkStatus();
@@ -413,9 +399,6 @@ Status CheckCache(const v1::CacheOptions& cache, const TranslateContext& context
       !s.ok()) {
     return s;
   }
-  for (const int32_t hint : cache.checkpoint_hints()) {
-    if (Status s = CheckRange("cache.checkpoint_hints", hint, 0, context.spec.max_sequence_tokens); !s.ok()) return s;
-  }
   return OkStatus();
 }
 
@@ -477,13 +460,16 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   if (!prompt.ok()) return prompt.status();
   request.prompt = std::move(prompt->tokens);
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  if (Status s = CheckPromptLength(InputField(proto), prompt_tokens, context); !s.ok()) return s;
+  request.prompt_field = InputField(proto);
+  if (Status s = engine::CheckPromptLength(prompt_tokens, context.request_limits, request.prompt_field); !s.ok()) {
+    return s;
+  }
   if (Status s = FillStopping(proto.stopping(), static_cast<int32_t>(prompt_tokens), context, request.stopping);
       !s.ok()) {
     return s;
   }
-  const int64_t output_tokens =
-      std::clamp<int64_t>(request.stopping.max_tokens, 0, context.max_request_tokens - prompt_tokens);
+  const int64_t output_tokens = std::clamp<int64_t>(request.stopping.max_tokens, 0,
+                                                    engine::MaxRequestTokens(context.request_limits) - prompt_tokens);
   if (Status s = FillOutput(proto, prompt_tokens, output_tokens, context, request.output); !s.ok()) return s;
   request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
   request.tenant = tenant;
@@ -514,17 +500,21 @@ StatusOr<std::vector<TokenId>> TranslateTokenize(const v1::TokenizeRequest& prot
   if (Status s = CheckBytes("text", proto.text().size(), context.limits.text_bytes_max); !s.ok()) return s;
   return context.tokenizer.Encode(
       proto.text(), proto.parse_special() ? models::ControlTokens::kParse : models::ControlTokens::kStayText,
-      proto.add_special());
+      proto.add_special(), {.interrupted = context.interrupted});
 }
 
 StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, const TranslateContext& context) {
   if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
   if (Status s = CheckCount("ids", proto.ids_size(), context.limits.text_bytes_max); !s.ok()) return s;
-  if (Status s = CheckIds("ids", proto.ids(), context); !s.ok()) return s;
   // Token by token, so that many ids of long tokens are refused before their text fills the memory.
   models::Detokenizer detokenizer(context.tokenizer, proto.skip_special());
+  constexpr int kAskEvery = 4096;  // Below a millisecond.
   std::string text;
-  for (const int32_t id : proto.ids()) {
+  for (int i = 0; const int32_t id : proto.ids()) {
+    if (i++ % kAskEvery == 0 && context.interrupted) {
+      if (Status s = context.interrupted(); !s.ok()) return s;
+    }
+    if (Status s = engine::CheckTokenId(id, context.request_limits, "ids"); !s.ok()) return s;
     text += detokenizer.Append(TokenId(id));
     if (Status s = CheckBytes("ids", text.size(), context.limits.text_bytes_max); !s.ok()) return s;
   }
@@ -539,7 +529,8 @@ StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest
       proto.chat().has_add_generation_prompt() ? proto.chat().add_generation_prompt() : proto.add_generation_prompt();
   const StatusOr<std::vector<models::PromptPiece>> pieces = RenderChat(proto.chat(), prompt, context);
   if (!pieces.ok()) return pieces.status();
-  const StatusOr<std::vector<TokenId>> ids = models::EncodePieces(context.tokenizer, *pieces);
+  const StatusOr<std::vector<TokenId>> ids =
+      context.tokenizer.EncodePieces(*pieces, {.interrupted = context.interrupted});
   if (!ids.ok()) return ids.status();
   v1::RenderChatResponse response;
   for (const models::PromptPiece& piece : *pieces) response.mutable_text()->append(piece.text);

@@ -1,6 +1,7 @@
 // The border between wire and engine: the only place that turns proto messages into engine structs and back. Here it
-// is judged what only the wire knows (features that are missing, names, texts, chats) and how many entries a list may
-// have, before anything is allocated by it. The ranges of numbers and ids stand in engine/validate.h alone.
+// is judged what only the wire knows (features that are missing, names, texts, chats, n), what a reload may change
+// (priority), and how many entries a list may have, before anything is allocated by it. The ranges of all other numbers
+// and of ids stand in engine/validate.h alone: Engine::Submit judges them, by the field names of the wire.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -13,6 +14,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "engine/request.h"
+#include "engine/validate.h"
 #include "invar/v1/generation.pb.h"
 #include "models/model.h"
 #include "models/text.h"
@@ -23,14 +25,15 @@ namespace invar::server {
 struct TranslateContext {
   const std::string& model_name;
   const models::ModelSpec& spec;
-  int32_t max_request_tokens = 0;  // Prompt and output together: Engine::max_request_tokens.
+  const engine::RequestLimits& request_limits;  // The engine's.
   const models::Tokenizer& tokenizer;
   const models::ChatTemplate* chat_template;  // Null: chat is refused.
   const models::GenerationDefaults& defaults;
   const config::Config::Limits& limits;
   const std::vector<std::string>& drafters;  // Engine::drafters
   const std::string& default_drafter;        // Of LOSSLESS requests that name none.
-  // Asked while a template runs: not OK ends the preparation with that status. Empty: never asked.
+  // Asked while a template runs and while text is tokenized: not OK ends the preparation with that status. Empty: never
+  // asked.
   std::function<Status()> interrupted;
 };
 

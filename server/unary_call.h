@@ -1,46 +1,40 @@
-// The reactor of a call with one answer: counted while it is open, in the metrics when it ends. Lives until OnDone.
+// The reactor of a call with one answer: a ServedCall whose work is done in one go, in the metrics when it ends.
 #pragma once
 
+#include <google/protobuf/message.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <atomic>
-#include <utility>
-
 #include "base/status.h"
+#include "config/config.h"
 #include "server/metrics.h"
-#include "server/open_calls.h"
-#include "server/translate.h"
+#include "server/served_call.h"
 
 namespace invar::server {
 
-class UnaryCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
  public:
-  // Of `open`, which OpenCalls::Begins has counted. Make it with `new`: it deletes itself. Requires: both outlive it.
-  UnaryCall(OpenCalls& calls, Metrics& metrics, const Rpc rpc, OpenCall open)
-      : calls_(calls), metrics_(metrics), rpc_(rpc), open_(std::move(open)) {}
+  // Make it with `new`: it deletes itself when it is over. Requires: `keepers`, `metrics` outlive it; `context` lives
+  // until OnDone returns.
+  UnaryCall(const Keepers& keepers, Metrics& metrics, Rpc rpc, grpc::CallbackServerContext& context, Arrival arrival);
 
-  Status Interrupted() const {
-    return cancelled_ ? Status(StatusCode::kCancelled, "the caller went away") : OkStatus();
+  // Does the work and ends the call with what came of it. `work()` fills `response`, which lives until OnDone, and gives
+  // a Status.
+  template <typename Work>
+  void Run(const Work& work, const google::protobuf::Message& response, const config::Config& config) {
+    Status status = Interrupted();
+    if (status.ok()) status = work();
+    if (status.ok()) status = open_calls_.Grows(open(), static_cast<int64_t>(response.SpaceUsedLong()), config);
+    End(status);
   }
   // The last use of the call by who runs it.
-  void End(const Status& status) {
-    metrics_.CountCall(rpc_, status.code());
-    Finish(ToGrpcStatus(status));
-  }
-  void OnCancel() override { cancelled_ = true; }
-  void OnDone() override {
-    OpenCalls& calls = calls_;
-    const OpenCall open = std::move(open_);
-    delete this;
-    calls.Ends(open);
-  }
+  void End(const Status& status);
+  void OnCancel() override { NoteCancel(); }
+  void OnDone() override { Leave(); }
 
  private:
-  OpenCalls& calls_;
+  OpenCalls& open_calls_;
   Metrics& metrics_;
   const Rpc rpc_;
-  OpenCall open_;
-  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace invar::server

@@ -74,7 +74,7 @@ PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, c
   report.prefixes = static_cast<int64_t>(nodes.size());
   for (const Node* const node : nodes) {
     int64_t ended = store_.ended();
-    while (!Write(*node, clock.Now()) && store_.writing_bytes() > 0) {  // No room: others must end first.
+    while (!Write(*node, clock.Now()) && store_.writing() > 0) {  // No room: others must end first.
       report.was_cut_short = !store_.AwaitEnd(ended, clock, deadline, hurry);
       if (report.was_cut_short) return report;
       ended = store_.ended();

@@ -61,8 +61,8 @@ class PrefixStore {
   void Drop(const FlushOptions& of, TimeNs now);
 
   // Whether tiers have still something to store or to forget.
-  bool is_settling() const { return events_->writing_bytes() > 0 || drops_.pending() > 0; }
-  int64_t writing_bytes() const { return events_->writing_bytes(); }
+  bool is_settling() const { return events_->writing() > 0 || drops_.pending() > 0; }
+  int64_t writing() const { return events_->writing(); }
   // Waits until more than `ended` writes or drops have. False: `deadline` or `hurry` came first.
   int64_t ended() const { return events_->ended(); }
   bool AwaitEnd(int64_t ended, const Clock& clock, TimeNs deadline, const std::stop_token& hurry) const {

@@ -33,20 +33,22 @@ bool TierEvents::BeginWrite(const int64_t bytes, const int64_t bytes_max) {
   const MutexLock lock(mu_);
   // One may always go alone: what is larger than the limit could never be written otherwise.
   if (writing_bytes_ > 0 && writing_bytes_ + bytes > bytes_max) return false;
+  ++writing_;
   writing_bytes_ += bytes;
   return true;
 }
 
 void TierEvents::EndWrite(const int64_t bytes) {
   const MutexLock lock(mu_);
+  --writing_;
   writing_bytes_ -= bytes;
   ++ended_;
   end_.NotifyAll();
 }
 
-int64_t TierEvents::writing_bytes() const {
+int64_t TierEvents::writing() const {
   const MutexLock lock(mu_);
-  return writing_bytes_;
+  return writing_;
 }
 
 void TierEvents::CountEnd() {

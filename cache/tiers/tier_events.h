@@ -27,7 +27,8 @@ class TierEvents {
   // Takes room for the copy of a write. False: `bytes_max` would be exceeded.
   bool BeginWrite(int64_t bytes, int64_t bytes_max);
   void EndWrite(int64_t bytes);
-  int64_t writing_bytes() const;
+  // Writes under way; some have no bytes.
+  int64_t writing() const;
   // Something that AwaitEnd waits for has ended.
   void CountEnd();
   // Writes and drops that have ended so far.
@@ -41,6 +42,7 @@ class TierEvents {
   const std::function<void()> wake_;
   bool closed_ GUARDED_BY(mu_) = false;
   std::vector<std::function<void()>> events_ GUARDED_BY(mu_);
+  int64_t writing_ GUARDED_BY(mu_) = 0;
   int64_t writing_bytes_ GUARDED_BY(mu_) = 0;
   int64_t ended_ GUARDED_BY(mu_) = 0;
 };

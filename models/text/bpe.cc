@@ -145,7 +145,7 @@ Status Bpe::LoadMerges(const nlohmann::json& section, const std::string& file) {
 
 // The entry of each byte or character, before any merge. Unknown characters become the unknown token, neighbours fused
 // where the file says so; one pending unknown is emitted only when a known character or the end follows.
-Status Bpe::InitialSymbols(const std::string_view piece, std::vector<int32_t>& ids) const {
+Status Bpe::InitialSymbols(const std::string_view piece, EncodeWatch& watch, std::vector<int32_t>& ids) const {
   int32_t pending_unknowns = 0;
   const auto flush = [&] {
     if (pending_unknowns > 0) ids.push_back(unknown_);
@@ -155,6 +155,7 @@ Status Bpe::InitialSymbols(const std::string_view piece, std::vector<int32_t>& i
     const size_t bytes = byte_level_ ? 1 : DecodeUtf8(piece, i).bytes;
     const std::string_view text = piece.substr(i, bytes);
     i += bytes;
+    if (Status s = watch.Spend(bytes); !s.ok()) return s;
     int32_t id = byte_level_ ? byte_symbols_[static_cast<unsigned char>(text[0])] : -1;
     if (!byte_level_) {
       if (const auto it = vocabulary_.find(text); it != vocabulary_.end()) id = it->second;
@@ -185,19 +186,21 @@ const Bpe::Merge* Bpe::FindMerge(const int32_t left, const int32_t right) const 
   return it == merges_.end() ? nullptr : &it->second;
 }
 
-void Bpe::MergeSymbols(std::vector<int32_t>& ids) const {
+Status Bpe::MergeSymbols(EncodeWatch& watch, std::vector<int32_t>& ids) const {
   const int32_t count = static_cast<int32_t>(ids.size());
   std::vector<Symbol> symbols(count);
   std::vector<Candidate> first;
   for (int32_t i = 0; i < count; ++i) {
     symbols[i] = {ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     if (i + 1 == count) break;
+    if (Status s = watch.Spend(1); !s.ok()) return s;
     if (const Merge* m = FindMerge(ids[i], ids[i + 1])) first.push_back({m->rank, i, m->result});
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));
   while (!queue.empty()) {
     const Candidate top = queue.top();
     queue.pop();
+    if (Status s = watch.Spend(1); !s.ok()) return s;
     Symbol& left = symbols[top.position];
     if (left.id < 0 || left.next < 0) continue;
     Symbol& right = symbols[left.next];
@@ -218,21 +221,24 @@ void Bpe::MergeSymbols(std::vector<int32_t>& ids) const {
   }
   ids.clear();
   for (int32_t i = 0; i >= 0 && i < count; i = symbols[i].next) ids.push_back(symbols[i].id);
+  return OkStatus();
 }
 
-Status Bpe::Encode(const std::string_view piece, const std::vector<bool>& never_whole,
+Status Bpe::Encode(const std::string_view piece, const std::vector<bool>& never_whole, EncodeWatch& watch,
                    std::vector<TokenId>& out) const {
   if (ignore_merges_) {
     const auto it = whole_pieces_.find(piece);
     if (it != whole_pieces_.end() &&
         !(it->second < static_cast<int32_t>(never_whole.size()) && never_whole[it->second])) {
       out.emplace_back(it->second);
-      return OkStatus();
+      return watch.Spend(piece.size());
     }
   }
   std::vector<int32_t> ids;
-  if (Status s = InitialSymbols(piece, ids); !s.ok()) return s;
-  if (ids.size() > 1) MergeSymbols(ids);
+  if (Status s = InitialSymbols(piece, watch, ids); !s.ok()) return s;
+  if (ids.size() > 1) {
+    if (Status s = MergeSymbols(watch, ids); !s.ok()) return s;
+  }
   for (const int32_t id : ids) out.emplace_back(id);
   return OkStatus();
 }

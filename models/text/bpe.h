@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "models/text/encode_watch.h"
 
 namespace invar::models {
 
@@ -28,9 +29,10 @@ class Bpe {
   static StatusOr<Bpe> Load(const nlohmann::json& section, bool byte_level, const std::string& file);
 
   // Appends the ids of `piece`. Where the file says ignore_merges, a piece that is an entry is taken whole, unless
-  // `never_whole` has its id set: control tokens, when the text is a user's.
-  // Errors: INVALID_ARGUMENT where a character has no entry, no byte fallback and no unknown token.
-  Status Encode(std::string_view piece, const std::vector<bool>& never_whole, std::vector<TokenId>& out) const;
+  // `never_whole` has its id set: control tokens, when the text is a user's. `watch` is asked as the work goes on.
+  // Errors: INVALID_ARGUMENT where a character has no entry, no byte fallback and no unknown token; those of `watch`.
+  Status Encode(std::string_view piece, const std::vector<bool>& never_whole, EncodeWatch& watch,
+                std::vector<TokenId>& out) const;
 
   // Entries as spelt in the file.
   const StringToId& vocabulary() const { return vocabulary_; }
@@ -50,9 +52,9 @@ class Bpe {
   Status LoadVocabulary(const nlohmann::json& section, const std::string& file);
   Status LoadMerges(const nlohmann::json& section, const std::string& file);
   Status LoadOptions(const nlohmann::json& section, const std::string& file);
-  Status InitialSymbols(std::string_view piece, std::vector<int32_t>& ids) const;
+  Status InitialSymbols(std::string_view piece, EncodeWatch& watch, std::vector<int32_t>& ids) const;
   const Merge* FindMerge(int32_t left, int32_t right) const;
-  void MergeSymbols(std::vector<int32_t>& ids) const;
+  Status MergeSymbols(EncodeWatch& watch, std::vector<int32_t>& ids) const;
 
   bool byte_level_ = false;
   bool ignore_merges_ = false;

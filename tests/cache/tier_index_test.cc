@@ -45,7 +45,7 @@ class TierIndex : public testing::TestWithParam<bool> {
 
 TEST_P(TierIndex, WhatATierHasEvictedIsWrittenAgain) {
   std::vector<std::unique_ptr<Tier>> tiers;
-  tiers.push_back(Threaded(MakeRamStore(8 * 600), clock_));  // One prompt of 5 pages with its states.
+  tiers.push_back(Threaded(MakeRamStore(10 * 600), clock_));  // One prompt of 5 pages with its states.
   Rig rig(shape(), 1 << 20, std::move(tiers));
   const Tokens a = Ids(0, 320);
   const Tokens b = Ids(5000, 320);

@@ -141,6 +141,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"address_path", "server:\n  listen: 'unix:/tmp/a:1'\n", "server.listen"},
         BadFile{"address_off", "server:\n  listen: off\n", "server.listen"},
         BadFile{"open_without_guard", "server:\n  listen: 0.0.0.0:1\n", "can be reached from other machines"},
+        BadFile{
+            "open_with_tokens_in_plain_text",
+            std::string("server:\n  listen: 0.0.0.0:1\n") + Tokens(std::string("{tenant: a, sha256: ") + kHash + "}"),
+            "auth.tokens would travel in plain text: configure tls.certificate and tls.key"},
+        BadFile{"open_with_a_server_certificate_alone",
+                "server:\n  listen: 0.0.0.0:1\ntls:\n  certificate: a.pem\n  key: a.key\n",
+                "configure auth.tokens or tls.client_ca"},
+        BadFile{"open_ops", "ops:\n  listen: 0.0.0.0:1\n", "ops.allow_insecure: true"},
+        BadFile{"open_ops_of_a_guarded_server", "server:\n  allow_insecure: true\nops:\n  listen: 0.0.0.0:1\n",
+                "ops.listen: '0.0.0.0:1'"},
         BadFile{"open_ipv6", "server:\n  listen: '[::]:1'\n", "can be reached from other machines"},
         BadFile{"open_name_like_loopback", "server:\n  listen: 127.evil.example:1\n", "can be reached"},
         BadFile{"tls_key_missing", "tls:\n  certificate: a.pem\n", "give both or none"},
@@ -239,7 +249,7 @@ TEST(Load, ReadsUnitsAndTokensAsWritten) {
                                                        "cache: {placement: sqrt, eviction: node-demand, "
                                                        "probation_share: 0.125, placement_slots: 3}\n"
                                                        "auth: {tokens: [{tenant: a, sha256: ") +
-                                               kHash + "}]}\nserver: {listen: '0.0.0.0:1'}\n",
+                                               kHash + "}]}\n",
                                            "f.yaml");
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   EXPECT_EQ(loaded->config.engine.kv_budget, 3 << 20);
@@ -271,6 +281,19 @@ TEST(Load, ReadsWhichTokensAreAdmins) {
         LoadText("auth: {tokens: " + PrintValue(*FindField("auth.tokens"), loaded->config, false) + "}\n", "f.yaml");
     ASSERT_TRUE(again.ok()) << again.status().message();
     EXPECT_EQ(again->config.auth.tokens, loaded->config.auth.tokens);
+  }
+}
+
+TEST(Load, OpensPortsThatAreGuardedOrSaidToBeOpen) {
+  const std::string open = "server: {listen: '0.0.0.0:1'}\n";
+  const std::string tls = "tls: {certificate: a.pem, key: a.key";
+  const std::string tokens = std::string("auth: {tokens: [{tenant: a, sha256: ") + kHash + "}]}\n";
+  for (const std::string& text :
+       {open + tls + "}\n" + tokens, open + tls + ", client_ca: ca.pem}\n",
+        std::string("server: {listen: '0.0.0.0:1', allow_insecure: true}\n"),
+        std::string("ops: {listen: '0.0.0.0:1', allow_insecure: true}\n"), std::string("ops: {listen: off}\n")}) {
+    const StatusOr<Loaded> loaded = LoadText(text, "f.yaml");
+    EXPECT_TRUE(loaded.ok()) << text << loaded.status().message();
   }
 }
 
@@ -325,6 +348,7 @@ TEST(Reload, TakesWhatMayChangeAndNamesTheRest) {
 TEST(Reload, JudgesWhatWouldBeInForceNotWhatIsWritten) {
   Config running;
   running.server.listen = "0.0.0.0:1";
+  running.tls = {.certificate = "a.pem", .key = "a.key", .client_ca = ""};
   running.auth.tokens = {{.tenant = "a", .sha256 = std::string(64, 'a')}};
   // Alone this is a valid configuration; the port that stays open to others would lose its tokens.
   const Config wanted;

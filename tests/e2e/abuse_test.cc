@@ -80,9 +80,9 @@ std::string Header(const std::string& name, const std::string& value) {
   return std::string(1, '\0') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
 }
 
-std::string OpenStream(const uint32_t stream, const bool with_message) {
+std::string OpenStream(const uint32_t stream, const bool with_message, const std::string& method = "Generate") {
   const std::string headers = std::string("\x83\x86", 2) /* POST, http */ +
-                              Header(":path", "/invar.v1.GenerationService/Generate") + Header(":authority", "a") +
+                              Header(":path", "/invar.v1.GenerationService/" + method) + Header(":authority", "a") +
                               Header("content-type", "application/grpc") + Header("te", "trailers");
   std::string out = Frame(1, 4, stream, headers);
   // Empty message, END_STREAM: the call begins.
@@ -305,6 +305,23 @@ TEST_P(RapidReset, ClosesTheAbuserWhileAGoodClientLosesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Both, RapidReset, testing::Bool(),
                          [](const auto& info) { return info.param ? "WithMessage" : "HeadersOnly"; });
+
+// It answers pings, so keepalive does not end it, and its answer and what it asked for stay in memory.
+TEST(Abuse, AUnaryCallWhoseClientGrantsNoWindowIsEnded) {
+  config::Config config = TinyConfig();
+  config.limits.slow_reader_timeout = config::Duration(200);
+  HandClock clock;
+  RunningDaemon daemon(config, FingerprintLoader(nullptr), &clock);
+  RawConnection client(daemon.daemon().grpc_address());
+  const std::string no_window("\0\4\0\0\0\0", 6);  // SETTINGS_INITIAL_WINDOW_SIZE = 0.
+  ASSERT_TRUE(client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(4, 0, 0, no_window) + Frame(4, 1, 0, "") +
+                          OpenStream(1, true, "ListModels")));
+  while (MetricSum(daemon.daemon().MetricsText(), "invar_rpcs_total", "ListModels") < 1) std::this_thread::yield();
+  EXPECT_FALSE(daemon.daemon().WaitIdle(std::chrono::milliseconds(300))) << "its time is not over";
+  // The limit, and two seconds to take a status.
+  clock.Advance(config.limits.slow_reader_timeout + std::chrono::seconds(2));
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(5))) << "the call stays open for ever";
+}
 
 // How much memory this holds meanwhile is not asserted: gRPC ends streams once it is beyond its quota and not before,
 // so the most seen depends on how fast the senders are beside it (docs/STATUS.md has figures).

@@ -372,10 +372,19 @@ TEST(BadRequest, OneThatNeverFitsIsRefusedAtOnceAndSmallOnesFinish) {
   config.engine.kv_budget = int64_t{1} << 20;
   RunningDaemon daemon(config);
   const auto stub = daemon.NewStub();
-  const int32_t fits = daemon.daemon().model()->engine->max_request_tokens();
+  const int32_t fits = engine::MaxRequestTokens(daemon.daemon().model()->engine->request_limits());
   ASSERT_LT(fits, daemon.daemon().model()->spec().max_sequence_tokens) << "the budget is the limit here";
   const Outcome large = Collect(*stub, TokensRequest(std::vector<int32_t>(fits, 1), 100));
   EXPECT_EQ(large.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << large.status.error_message();
+  // The model would take it, the budget never: no smaller max_tokens helps.
+  v1::GenerateRequest beyond = TokensRequest(std::vector<int32_t>(fits + 1, 1), 5);
+  beyond.set_stream(false);
+  beyond.mutable_output()->set_logprobs(1);
+  const grpc::Status long_prompt = Collect(*stub, beyond).status;
+  EXPECT_EQ(long_prompt.error_code(), StatusCode::INVALID_ARGUMENT) << long_prompt.error_message();
+  EXPECT_EQ(ReasonOf(long_prompt), "invar/PROMPT_TOO_LONG");
+  EXPECT_EQ(FieldOf(long_prompt), "tokens.ids");
+  EXPECT_THAT(long_prompt.error_message(), testing::HasSubstr("engine.kv_budget"));
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Collect(*stub, TokensRequest({i}, 5)).status.ok());
   const Outcome text = Collect(*stub, TextRequest(std::string(1001, 'a'), 1));
   EXPECT_EQ(text.status.error_code(), StatusCode::INVALID_ARGUMENT);

@@ -2,16 +2,29 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/fingerprint.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace invar::e2e {
 namespace {
+
+// A text whose tokenizing ends with its caller only.
+constexpr char kEndless[] = "endless";
+
+Status AwaitInterruption(const models::EncodeLimits& limits) {
+  for (;;) {
+    if (Status s = limits.interrupted(); !s.ok()) return s;
+    std::this_thread::yield();
+  }
+}
 
 // Stands at a gate before it tokenizes.
 class GatedTokenizer final : public models::Tokenizer {
@@ -20,12 +33,19 @@ class GatedTokenizer final : public models::Tokenizer {
       : tokenizer_(std::move(tokenizer)), gate_(gate) {}
 
   StatusOr<std::vector<TokenId>> Encode(const std::string_view text, const models::ControlTokens control,
-                                        const bool add_special) const override {
+                                        const bool add_special, const models::EncodeLimits& limits) const override {
+    if (text == kEndless) return AwaitInterruption(limits);
     gate_.Pass();
-    return tokenizer_->Encode(text, control, add_special);
+    return tokenizer_->Encode(text, control, add_special, limits);
   }
-  StatusOr<std::vector<TokenId>> EncodePieces(const std::span<const models::PromptPiece> pieces) const override {
-    return tokenizer_->EncodePieces(pieces);
+  StatusOr<std::vector<TokenId>> EncodePieces(const std::span<const models::PromptPiece> pieces,
+                                              const models::EncodeLimits& limits) const override {
+    return tokenizer_->EncodePieces(pieces, limits);
+  }
+  StatusOr<models::EncodedBeside> EncodeBeside(const std::span<const models::PromptPiece> pieces,
+                                               const std::span<const models::PromptPiece> beside,
+                                               const models::EncodeLimits& limits) const override {
+    return tokenizer_->EncodeBeside(pieces, beside, limits);
   }
   std::string Decode(const std::span<const TokenId> ids, const bool skip_special) const override {
     return tokenizer_->Decode(ids, skip_special);
@@ -70,6 +90,119 @@ TEST(GoneReader, ACancelWhileTheRequestIsPreparedIsNotLost) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(daemon.BecomesIdle());
   EXPECT_EQ(daemon.stats().finished_length, 0) << "it ran to its end for nobody";
+}
+
+TEST(Preparing, ListModelsAnswersWhileTextsKeepEveryPreparer) {
+  StepGate gate;
+  RunningDaemon daemon(TinyConfig(), GatedTokenizerLoader(gate));
+  gate.Close();
+  std::vector<std::future<Outcome>> texts;
+  for (int i = 0; i < 4; ++i) {
+    texts.push_back(std::async(std::launch::async, [&daemon] {
+      return Collect(*daemon.NewStub(), TextRequest("a text that takes its time", 1));
+    }));
+  }
+  daemon.AwaitCallsOpen(4);
+  gate.AwaitStanding();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  v1::ListModelsResponse models;
+  const auto stub = daemon.NewStub();
+  EXPECT_EQ(stub->ListModels(&context, {}, &models).error_code(), grpc::StatusCode::OK);
+  EXPECT_EQ(models.models_size(), 1);
+  gate.Open();
+  for (std::future<Outcome>& text : texts) EXPECT_TRUE(text.get().status.ok());
+}
+
+TEST(Preparing, TextsEndWithTheirCallersOrTheirTime) {
+  StepGate gate;
+  config::Config config = TinyConfig();
+  config.limits.request_timeout = config::Duration(300);
+  RunningDaemon daemon(config, GatedTokenizerLoader(gate));
+  const auto stub = daemon.NewStub();
+  // As many as keep every preparer, thrice: cancelled, expired, and expired as unary calls.
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  for (int i = 0; i < 4; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub->Generate(contexts.back().get(), TextRequest(kEndless, 1)));
+  }
+  daemon.AwaitCallsOpen(4);
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& reader : readers) EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  const auto expired = [&] { return Collect(*daemon.NewStub(), TextRequest(kEndless, 1)).status.error_code(); };
+  std::vector<std::future<grpc::StatusCode>> calls;
+  for (int i = 0; i < 2; ++i) calls.push_back(std::async(std::launch::async, expired));
+  for (auto& call : calls) EXPECT_EQ(call.get(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text(kEndless);
+  v1::TokenizeResponse response;
+  EXPECT_EQ(stub->Tokenize(&context, request, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Collect(*stub, TextRequest("short", 1)).status.ok());
+  EXPECT_TRUE(daemon.BecomesIdle());
+}
+
+TEST(Preparing, RefusalsNameTheirLimitAndAreCounted) {
+  StepGate gate;
+  config::Config config = TinyConfig();
+  config.auth.tokens = {{.tenant = "a", .sha256 = ToHex(Sha256("token-a"))},
+                        {.tenant = "b", .sha256 = ToHex(Sha256("token-b"))}};
+  config.limits.preparing_max = 2;  // One each of two tenants.
+  RunningDaemon daemon(config, GatedTokenizerLoader(gate));
+  gate.Close();
+  const auto metric = [&](const std::string& name, const std::string& label = {}) {
+    return MetricSum(daemon.daemon().MetricsText(), name, label);
+  };
+  const auto call = [&](const std::string& token) {
+    return Collect(*daemon.NewStub(), TextRequest("text", 1), std::chrono::seconds(60), token).status;
+  };
+  std::vector<std::future<grpc::Status>> calls;
+  const auto begin = [&](const std::string& token, const int preparing) {
+    calls.push_back(std::async(std::launch::async, call, token));
+    daemon.AwaitCallsOpen(static_cast<int64_t>(calls.size()));
+    while (metric("invar_calls_preparing") != preparing) std::this_thread::yield();
+  };
+  begin("token-a", 0);  // Two keep the two preparers.
+  begin("token-a", 0);
+  begin("token-a", 1);
+  const grpc::Status share = call("token-a");
+  EXPECT_EQ(share.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(share.error_message().find("limits.tenant_share_percent: 1 calls"), std::string::npos)
+      << share.error_message();
+  EXPECT_EQ(metric("invar_tenant_share_refusals_total"), 1);
+  begin("token-b", 2);
+  const grpc::Status full = call("token-b");
+  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(full.error_message().find("limits.preparing_max: 2 calls"), std::string::npos) << full.error_message();
+  EXPECT_EQ(metric("invar_limit_refusals_total", "preparing_max"), 1);
+  gate.Open();
+  for (auto& each : calls) EXPECT_TRUE(each.get().ok());
+}
+
+// Callers without a token: their requests are refused and take nothing from those who have one.
+TEST(OpenRequests, OfCallersWithoutATokenLeaveTenantsTheirRoom) {
+  StepGate gate;
+  config::Config config = TinyConfig();
+  config.auth.tokens = {{.tenant = "a", .sha256 = ToHex(Sha256("token-a"))}};
+  config.limits.open_request_bytes_max = 1 << 20;
+  RunningDaemon daemon(config, FingerprintLoader(&gate));
+  gate.Close();
+  const auto call = [&] {
+    return Collect(*daemon.NewStub(), TokensRequest({1}, 2), std::chrono::seconds(60), "token-a").status;
+  };
+  std::future<grpc::Status> first = std::async(std::launch::async, call);
+  gate.AwaitStanding();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Collect(*daemon.NewStub(), TextRequest(std::string(2 << 20, 'a'), 1)).status.error_code(),
+              grpc::StatusCode::UNAUTHENTICATED);
+  }
+  EXPECT_LT(MetricSum(daemon.daemon().MetricsText(), "invar_open_request_bytes"), 1 << 20);
+  std::future<grpc::Status> second = std::async(std::launch::async, call);
+  daemon.AwaitCallsOpen(2);
+  gate.Open();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
 }
 
 TEST(GoneReader, OneThatTakesNotEvenItsStatusIsResetThoughTheEngineIsDone) {

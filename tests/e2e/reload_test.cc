@@ -69,6 +69,26 @@ TEST(Reload, OfAConfigurationWithAnErrorChangesNothing) {
   EXPECT_EQ(Call(daemon, TokensRequest({1}, 1), "old"), StatusCode::OK);
 }
 
+// What was sized by the connections of the start would overflow.
+TEST(Reload, OfMoreConnectionsCarriesAsManyStreams) {
+  StepGate gate;
+  config::Config config = TinyConfig();
+  config.server.connections_max = 1;
+  config.server.concurrent_streams_max = 1;
+  RunningDaemon daemon(config, FingerprintLoader(&gate));
+  config.server.connections_max = 100;
+  ASSERT_TRUE(daemon.daemon().Reload({.config = config}).ok());
+  gate.Close();
+  std::vector<std::thread> calls;
+  for (int i = 0; i < 40; ++i) {
+    calls.emplace_back([&] { EXPECT_EQ(Call(daemon, TokensRequest({1}, 20)), StatusCode::OK); });
+  }
+  daemon.AwaitCallsOpen(40);
+  gate.Open();
+  for (std::thread& call : calls) call.join();
+  EXPECT_TRUE(daemon.BecomesIdle());
+}
+
 struct TlsSetup {
   TlsSetup() {
     config.tls.certificate = testing::TempDir() + "reload.pem";

@@ -141,7 +141,7 @@ TEST(Engine, ARecycledSlotKnowsNothingOfItsLastOwner) {
 TEST(Engine, ARequestThatCanNeverFitIsRefusedAtOnceAndOthersRun) {
   Rig rig(10);
   EXPECT_EQ(rig.TrySubmit(Greedy(600, 100)).status().code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(rig.engine->max_request_tokens(), 640);
+  EXPECT_EQ(MaxRequestTokens(rig.engine->request_limits()), 640);
   EXPECT_TRUE(rig.TrySubmit(Greedy(600, 40)).ok());
   std::vector<Rig::Stream> small;
   for (int32_t i = 0; i < 5; ++i) small.push_back(rig.Submit(Greedy(10, 5, i)));
@@ -250,20 +250,6 @@ TEST(Engine, ASlowReaderPausesOnlyItsOwnStream) {
     rig.engine->RunOneStep();
   }
   EXPECT_EQ(slow.events->tokens(), GreedyAnswer(rig, request));
-}
-
-TEST(Engine, AStalledReaderIsCutAfterTheLimit) {
-  EngineOptions options;
-  options.stalled_reader_limit = 10 * kSecond;
-  Rig rig(40, options);
-  const Rig::Stream stream = rig.Submit(Greedy(10, 40), /*bound=*/2);
-  rig.RunUntilIdle();
-  rig.clock.Advance(9 * kSecond);
-  EXPECT_FALSE(rig.engine->RunOneStep());
-  rig.clock.Advance(2 * kSecond);
-  EXPECT_TRUE(rig.engine->RunOneStep());
-  EXPECT_EQ(stream.events->failed()->code(), StatusCode::kAborted);
-  EXPECT_EQ(rig.engine->Stats().pages_used, 0);
 }
 
 // --- Drain ---

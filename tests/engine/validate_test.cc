@@ -60,6 +60,27 @@ const Case kCases[] = {
     {"LargestId", kBad, "input", [](Request& r) { r.prompt[0] = TokenId(INT32_MAX); }},
     {"LastId", kOk, "", [](Request& r) { r.prompt[0] = TokenId(99); }},
     {"PromptOverTheModel", kBad, "input", [](Request& r) { r.prompt.resize(257, TokenId(1)); }, kPromptTooLong},
+    {"PromptOverThePool", kBad, "input", [](Request& r) { r.prompt.resize(193, TokenId(1)); }, kPromptTooLong},
+    {"PromptOverThePoolWithoutOutput", kBad, "input",
+     [](Request& r) {
+       r.prompt.resize(193, TokenId(1));
+       r.stopping.max_tokens = 0;
+     },
+     kPromptTooLong},
+    {"PromptByTheNameOfItsCaller", kBad, "chat",
+     [](Request& r) {
+       r.prompt[0] = TokenId(-1);
+       r.prompt_field = "chat";
+     }},
+    {"HintNegative", kBad, "cache.checkpoint_hints",
+     [](Request& r) {
+       r.cache.hints = {5, -1};
+     }},
+    {"HintBeyondTheModel", kBad, "cache.checkpoint_hints", [](Request& r) { r.cache.hints = {257}; }},
+    {"HintAtItsEdges", kOk, "",
+     [](Request& r) {
+       r.cache.hints = {0, 256};
+     }},
     {"PromptFillsThePool", kOk, "", [](Request& r) { r.prompt.resize(182, TokenId(1)); }},
     {"NeverFits", StatusCode::kResourceExhausted, "stopping.max_tokens",
      [](Request& r) { r.prompt.resize(183, TokenId(1)); }},
@@ -109,6 +130,20 @@ const Case kCases[] = {
     {"LogprobsTooMany", kBad, "output.logprobs", [](Request& r) { r.output.logprobs = 129; }},
     {"PromptLogprobsTooMany", kBad, "output.prompt_logprobs", [](Request& r) { r.output.prompt_logprobs = 129; }},
 };
+TEST(Validate, SaysWhatToRaiseWhereTheBudgetIsTheLimit) {
+  Request request = Valid();
+  request.prompt.resize(193, TokenId(1));
+  const Status budget = ValidateRequest(request, kLimits);
+  EXPECT_NE(budget.message().find("engine.kv_budget"), std::string::npos) << budget.message();
+  EXPECT_NE(budget.message().find("192"), std::string::npos) << budget.message();
+  RequestLimits roomy = kLimits;
+  roomy.pages = 100;
+  request.prompt.resize(257, TokenId(1));
+  const Status model = ValidateRequest(request, roomy);
+  EXPECT_EQ(model.message().find("engine.kv_budget"), std::string::npos) << model.message();
+  EXPECT_NE(model.message().find("256"), std::string::npos) << model.message();
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ValidateTable, testing::ValuesIn(kCases), [](const auto& p) { return p.param.name; });
 
 }  // namespace

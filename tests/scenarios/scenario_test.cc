@@ -3,7 +3,7 @@
 // give the tokens and the text that its prefix gives. A bug becomes a file here before it is fixed.
 //
 //   about: one sentence
-//   engine: {pages, max_batch_tokens, max_running, max_queued, stalled_reader_ms}
+//   engine: {pages, max_batch_tokens, max_running, max_queued}
 //   requests: list of {name, prompt (tokens), salt, shares: {prompt_of (an earlier name), tokens}, max_tokens,
 //              min_tokens, temperature, seed, stop, stop_ids, include_stop, priority, tenant, cache_salt, hints,
 //              bypass_read, bypass_write, at (step of arrival), cancel_at (step), deadline_ms, reader (events until it
@@ -56,7 +56,6 @@ class Scenario {
     options.max_batch_tokens = Get(options_node, "max_batch_tokens", 64);
     options.max_running = Get(options_node, "max_running", 8);
     options.max_queued = Get(options_node, "max_queued", 1000);
-    options.stalled_reader_limit = kStepTime * Get(options_node, "stalled_reader_ms", 60'000);
     options.check_integrity_every_step = true;
     options.poison_freed_memory = true;
     engine_ = Engine::Create(options, models::MakeFingerprintModel(model_), &tokenizer_, clock_).value();

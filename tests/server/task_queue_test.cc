@@ -4,16 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <future>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace invar::server {
 namespace {
+
+using Posted = TaskQueue::Posted;
+
+// In a lane without a bound of its own.
+Posted Post(TaskQueue& queue, std::function<void()> task) { return queue.Post(std::move(task), "lane", SIZE_MAX); }
 
 TEST(TaskQueue, RunsEverythingItTookBeforeItEnds) {
   std::atomic<int> ran = 0;
   {
     TaskQueue queue(2, 1000);
-    for (int i = 0; i < 500; ++i) ASSERT_TRUE(queue.Post([&] { ++ran; }));
+    for (int i = 0; i < 500; ++i) ASSERT_EQ(Post(queue, [&] { ++ran; }), Posted::kTaken);
   }
   EXPECT_EQ(ran, 500);
 }
@@ -22,14 +32,15 @@ TEST(TaskQueue, RefusesBeyondItsLimit) {
   std::promise<void> release;
   std::promise<void> standing;
   TaskQueue queue(1, 2);
-  ASSERT_TRUE(queue.Post([&] {
+  const auto hold = [&] {
     standing.set_value();
     release.get_future().wait();
-  }));
+  };
+  ASSERT_EQ(Post(queue, hold), Posted::kTaken);
   standing.get_future().wait();  // The thread holds the first; two more may wait.
-  EXPECT_TRUE(queue.Post([] {}));
-  EXPECT_TRUE(queue.Post([] {}));
-  EXPECT_FALSE(queue.Post([] {}));
+  EXPECT_EQ(Post(queue, [] {}), Posted::kTaken);
+  EXPECT_EQ(Post(queue, [] {}), Posted::kTaken);
+  EXPECT_EQ(Post(queue, [] {}), Posted::kFull);
   release.set_value();
 }
 
@@ -37,7 +48,7 @@ TEST(TaskQueue, OneThreadKeepsTheOrder) {
   std::vector<int> order;
   {
     TaskQueue queue(1, 1000);
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(queue.Post([&, i] { order.push_back(i); }));
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(Post(queue, [&, i] { order.push_back(i); }), Posted::kTaken);
   }
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
 }
@@ -47,16 +58,17 @@ TEST(TaskQueue, LanesTakeTurnsAndFillUpAlone) {
   std::string order;
   {
     TaskQueue queue(1, 100);
-    ASSERT_TRUE(queue.Post([&] {
+    const auto hold = [&] {
       standing.set_value();
       release.get_future().wait();
-    }));
+    };
+    ASSERT_EQ(Post(queue, hold), Posted::kTaken);
     standing.get_future().wait();
-    for (int i = 0; i < 4; ++i) EXPECT_TRUE(queue.Post([&] { order += 'a'; }, "a", 4));
-    EXPECT_FALSE(queue.Post([&] { order += 'a'; }, "a", 4)) << "the lane is full";
-    EXPECT_TRUE(queue.Post([&] { order += 'b'; }, "b", 4));
-    EXPECT_TRUE(queue.Post([&] { order += 'c'; }, "c", 4));
-    EXPECT_TRUE(queue.Post([&] { order += 'c'; }, "c", 4));
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.Post([&] { order += 'a'; }, "a", 4), Posted::kTaken);
+    EXPECT_EQ(queue.Post([&] { order += 'a'; }, "a", 4), Posted::kLaneFull);
+    EXPECT_EQ(queue.Post([&] { order += 'b'; }, "b", 4), Posted::kTaken);
+    EXPECT_EQ(queue.Post([&] { order += 'c'; }, "c", 4), Posted::kTaken);
+    EXPECT_EQ(queue.Post([&] { order += 'c'; }, "c", 4), Posted::kTaken);
     EXPECT_EQ(queue.waiting(), 7U);
     release.set_value();
   }

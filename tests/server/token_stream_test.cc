@@ -105,7 +105,7 @@ class TokenStreamTest : public testing::Test {
   Metrics metrics_{false};
   std::unique_ptr<engine::Engine> engine_;
   ManualWriter writer_;
-  TaskQueue writers_{1, 1000};
+  TurnQueue writers_;
 };
 
 TEST_F(TokenStreamTest, MergesDeltasThatWaitBehindAWrite) {
@@ -155,6 +155,45 @@ TEST_F(TokenStreamTest, SaysSoWhenTheReaderIsBehindItsBound) {
   while (stream->Push(Delta("0123456789", taken)) && taken < 1000) ++taken;
   EXPECT_GT(taken, 2);
   EXPECT_LT(taken, 20);
+}
+
+// What the log needs of it is a few numbers; what was said is handed over once and kept nowhere else.
+TEST_F(TokenStreamTest, CountsAndSummarizesTheEndByWhatItHolds) {
+  const auto stream = Make(true, 4000);
+  stream->Push(engine::StartedEvent{});
+  writer_.Await(1);  // Never completed.
+  engine::FinishedEvent finished;
+  finished.reason = engine::FinishReason::kStop;
+  finished.cached_tokens = 5;
+  finished.preemptions = 2;
+  finished.queued_for = 7;
+  engine::TokenLogprob logprob;
+  logprob.top.resize(2);
+  finished.prompt_logprobs.resize(100, logprob);
+  EXPECT_FALSE(stream->Push(std::move(finished))) << "a hundred entries are more than 4000 bytes";
+  const RequestSummary summary = stream->summary();
+  ASSERT_TRUE(summary.finished.has_value());
+  EXPECT_EQ(summary.finished->reason, engine::FinishReason::kStop);
+  EXPECT_EQ(summary.finished->cached_tokens, 5);
+  EXPECT_EQ(summary.finished->preemptions, 2);
+  EXPECT_EQ(summary.finished->queued_for, 7);
+}
+
+// What was posted to a queue of fixed length could be more than it holds: streams that were reset still wait in it.
+TEST_F(TokenStreamTest, AnyNumberOfStreamsMayWaitForTheirTurn) {
+  constexpr int kStreams = 5000;
+  std::vector<std::unique_ptr<ManualWriter>> writers;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  AnswerForm form;
+  form.stream = true;
+  for (int i = 0; i < kStreams; ++i) {
+    writers.push_back(std::make_unique<ManualWriter>());
+    streams.push_back(
+        std::make_shared<TokenStream>(TokenStream::Options{.form = form, .pending_bytes_max = 1 << 20, .arrived = 0},
+                                      *writers.back(), *engine_, writers_, metrics_, clock_));
+  }
+  for (const auto& stream : streams) stream->Push(engine::FailedEvent{Status(StatusCode::kAborted, "over")});
+  for (int i = 0; i < kStreams; ++i) EXPECT_EQ(writers[i]->AwaitEnd().code(), StatusCode::kAborted) << i;
 }
 
 TEST_F(TokenStreamTest, EndsBehindAStuckWriteWhenTheEngineGivesUpOnTheReader) {

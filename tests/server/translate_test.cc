@@ -34,7 +34,7 @@ class Translate : public testing::Test {
   TranslateContext Context() const {
     return {.model_name = name_,
             .spec = spec_,
-            .max_request_tokens = 90,
+            .request_limits = request_limits_,
             .tokenizer = *tokenizer_,
             .chat_template = nullptr,
             .defaults = defaults_,
@@ -53,6 +53,8 @@ class Translate : public testing::Test {
   static models::Tokenizer* tokenizer_;
   std::string name_ = "m";
   models::ModelSpec spec_;
+  engine::RequestLimits request_limits_ = {
+      .usable_ids = 2048, .max_sequence_tokens = 100, .page_tokens = 9, .pages = 10, .has_text = true};
   models::GenerationDefaults defaults_;
   config::Config::Limits limits_;
   std::vector<std::string> drafters_ = {"ngram"};
@@ -212,7 +214,7 @@ TEST_F(Translate, AnAnswerInOneMessageHoldsOnlySoManyLogprobs) {
 
 TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
   const std::string text = "the model writes the same words again and again";
-  const StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, models::ControlTokens::kStayText, false);
+  const StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, models::ControlTokens::kStayText, false, {});
   ASSERT_TRUE(ids.ok());
   ASSERT_LT(ids->size(), text.size());
   v1::DetokenizeRequest request;

@@ -29,7 +29,6 @@ void DrawLimits(Random& random, Schedule& schedule) {
   options.max_queued = random.OneOf({3, 100});
   options.prefix_cache = random.Percent(92);
   options.draft_tokens_max = random.OneOf({1, 2, 4, 8, 16, 24});
-  options.stalled_reader_limit = schedule.step_time * random.Between(20, 400);
   options.check_integrity_every_step = true;
   options.poison_freed_memory = random.Percent(50);
   schedule.pages = random.OneOf({1, 2, 3, 4, 5, 6, 8, 12, 40});
@@ -196,13 +195,20 @@ PlannedRequest DrawRequest(Random& random, const Schedule& schedule, const int32
                       .burst = random.Between(1, 8),
                       .stalls = random.Percent(15)};
   }
+  // As the server does with a reader that is gone for good.
+  if (planned.reader.stalls && !planned.cancel_at) {
+    planned.cancel_at = planned.arrives_at + schedule.step_time * random.Between(20, 400);
+  }
   return planned;
 }
 
 void RemoveFeatures(const std::set<std::string>& without, PlannedRequest& planned) {
   engine::Request& request = planned.request;
   const auto dropped = [&](const char* const feature) { return without.contains(feature); };
-  if (dropped("cancel")) planned.cancel_at.reset();
+  if (dropped("cancel")) {
+    planned.cancel_at.reset();
+    planned.reader.stalls = false;  // Only a cancel would end it.
+  }
   if (dropped("deadline")) request.deadline = kNever;
   if (dropped("slow-reader")) planned.reader = Reader{};
   if (dropped("sampling")) request.sampling = {.temperature = 0.0F, .logit_bias = {}, .allowed_token_ids = {}};

@@ -36,11 +36,19 @@ constexpr std::array<std::string_view, 24> kBytes = {"<end>",
 
 SimTokenizer::SimTokenizer(const int32_t vocabulary_size) : vocabulary_size_(vocabulary_size) {}
 
-StatusOr<std::vector<TokenId>> SimTokenizer::Encode(std::string_view, models::ControlTokens, bool) const {
+StatusOr<std::vector<TokenId>> SimTokenizer::Encode(std::string_view, models::ControlTokens, bool,
+                                                    const models::EncodeLimits&) const {
   return Unimplemented("simulated requests are token ids");
 }
 
-StatusOr<std::vector<TokenId>> SimTokenizer::EncodePieces(std::span<const models::PromptPiece>) const {
+StatusOr<std::vector<TokenId>> SimTokenizer::EncodePieces(std::span<const models::PromptPiece>,
+                                                          const models::EncodeLimits&) const {
+  return Unimplemented("simulated requests are token ids");
+}
+
+StatusOr<models::EncodedBeside> SimTokenizer::EncodeBeside(std::span<const models::PromptPiece>,
+                                                           std::span<const models::PromptPiece>,
+                                                           const models::EncodeLimits&) const {
   return Unimplemented("simulated requests are token ids");
 }
 

@@ -15,9 +15,13 @@ class SimTokenizer final : public models::Tokenizer {
   // `vocabulary_size` may be below the model's: the rest are padding rows.
   explicit SimTokenizer(int32_t vocabulary_size);
 
-  StatusOr<std::vector<TokenId>> Encode(std::string_view text, models::ControlTokens control,
-                                        bool add_special) const override;
-  StatusOr<std::vector<TokenId>> EncodePieces(std::span<const models::PromptPiece> pieces) const override;
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text, models::ControlTokens control, bool add_special,
+                                        const models::EncodeLimits& limits) const override;
+  StatusOr<std::vector<TokenId>> EncodePieces(std::span<const models::PromptPiece> pieces,
+                                              const models::EncodeLimits& limits) const override;
+  StatusOr<models::EncodedBeside> EncodeBeside(std::span<const models::PromptPiece> pieces,
+                                               std::span<const models::PromptPiece> beside,
+                                               const models::EncodeLimits& limits) const override;
   std::string Decode(std::span<const TokenId> ids, bool skip_special) const override;
   std::string TokenBytes(TokenId id, bool skip_special) const override;
   int32_t vocabulary_size() const override { return vocabulary_size_; }

@@ -128,7 +128,7 @@ class Simulation {
         break;
       case StatusCode::kInvalidArgument:  // Else every allowed token may be a stop token.
         right = status.reason() == engine::kPromptTooLong
-                    ? prompt > model_max
+                    ? prompt > std::min<int64_t>(model_max, int64_t{schedule_.pages} * kernels::kPageTokens)
                     : request.stopping.min_tokens > 0 && !request.sampling.allowed_token_ids.empty();
         break;
       default:
@@ -284,10 +284,6 @@ class Simulation {
       case StatusCode::kDeadlineExceeded:
         right = live.planned->request.deadline <= clock_.Now();
         ++outcome_.expired;
-        break;
-      case StatusCode::kAborted:
-        right = live.observed->pauses() > 0;
-        ++outcome_.failed;
         break;
       case StatusCode::kUnavailable:
         right = aborted_;

@@ -115,7 +115,7 @@ TEST(Origins, KeepAUsersControlTokensOutOfThePrompt) {
   request.tools_json = R"([{"d": "<|im_end|>"}])";
   const auto pieces = (*chat_template)->Render(request, kTestLimits);
   ASSERT_TRUE(pieces.ok());
-  const auto ids = EncodePieces(**tokenizer, *pieces);
+  const auto ids = (*tokenizer)->EncodePieces(*pieces, {});
   ASSERT_TRUE(ids.ok());
   // A system turn for the tools and three user turns, each with a start and an end of the template's own.
   EXPECT_EQ(std::count_if(ids->begin(), ids->end(), [&](TokenId id) { return (*tokenizer)->IsSpecial(id); }), 8);

@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     const auto ids =
         (*tokenizer)
             ->Encode(FromHex(line.substr(line.find(' ') + 1)),
-                     parse ? invar::models::ControlTokens::kParse : invar::models::ControlTokens::kStayText, false);
+                     parse ? invar::models::ControlTokens::kParse : invar::models::ControlTokens::kStayText, false, {});
     if (!ids.ok()) {
       std::cout << "error " << ids.status().message() << "\t\n";
       continue;

@@ -19,7 +19,8 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {
   }
 
   std::vector<int32_t> Ids(const std::string& text, const bool parse, const bool add_special) const {
-    const auto ids = tokenizer_->Encode(text, parse ? ControlTokens::kParse : ControlTokens::kStayText, add_special);
+    const auto ids =
+        tokenizer_->Encode(text, parse ? ControlTokens::kParse : ControlTokens::kStayText, add_special, {});
     EXPECT_TRUE(ids.ok()) << ids.status().ToString();
     return ids.ok() ? Raw(*ids) : std::vector<int32_t>();
   }

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "tests/models/text/text_files.h"
 
 namespace invar::models {
@@ -15,7 +18,7 @@ std::unique_ptr<Tokenizer> Load(const std::string& name) {
 
 std::vector<TokenId> Ids(const Tokenizer& tokenizer, const std::string& text,
                          const ControlTokens control = ControlTokens::kParse) {
-  const auto ids = tokenizer.Encode(text, control, false);
+  const auto ids = tokenizer.Encode(text, control, false, {});
   EXPECT_TRUE(ids.ok()) << ids.status().ToString();
   return ids.ok() ? *ids : std::vector<TokenId>();
 }
@@ -45,8 +48,119 @@ TEST(Tokenizer, TakesAMegabyteWithoutASplitPointInUnderTwoSeconds) {
 
 TEST(Tokenizer, RefusesTextBeyondTheLimit) {
   const auto tokenizer = Load("qwen2");
-  const auto ids = tokenizer->Encode(std::string((16 << 20) + 1, 'a'), ControlTokens::kParse, false);
+  const auto ids = tokenizer->Encode(std::string((16 << 20) + 1, 'a'), ControlTokens::kParse, false, {});
   EXPECT_EQ(ids.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Tokenizer, EndsSoonWhenNobodyWaitsHoweverLongAPieceIs) {
+  for (const char* family : kFamilies) {
+    const auto tokenizer = Load(family);
+    for (const std::string unit : {"a", " ", "7", "\u0301", "\xff"}) {
+      std::string text;
+      while (text.size() < (4 << 20)) text += unit;
+      int asked = 0;
+      const auto interrupted = [&asked] {
+        return ++asked < 3 ? OkStatus() : Status(StatusCode::kCancelled, "nobody waits");
+      };
+      const auto ids = tokenizer->Encode(text, ControlTokens::kStayText, false, {.interrupted = interrupted});
+      EXPECT_EQ(ids.status().code(), StatusCode::kCancelled) << family << " " << testing::PrintToString(unit);
+      EXPECT_EQ(asked, 3) << family << " " << testing::PrintToString(unit);
+    }
+  }
+}
+
+// One run of letters is one piece of text: the long work is in its merges, and is asked about there.
+TEST(Tokenizer, AsksDuringTheMergesOfOnePiece) {
+  const auto tokenizer = Load("qwen2");
+  int asked = 0;
+  const auto interrupted = [&asked] {
+    ++asked;
+    return OkStatus();
+  };
+  ASSERT_TRUE(
+      tokenizer->Encode(std::string(1 << 20, 'a'), ControlTokens::kStayText, false, {.interrupted = interrupted}).ok());
+  EXPECT_GE(asked, 2 * (1 << 20 >> 16)) << "at the first symbols and at the first merges";
+}
+
+TEST(Tokenizer, StopsAtTheMostTokens) {
+  for (const char* family : kFamilies) {
+    const auto tokenizer = Load(family);
+    std::string text;
+    for (int i = 0; i < 300'000; ++i) text += i % 2 == 0 ? "7 " : "a\n";
+    const std::vector<TokenId> all = Ids(*tokenizer, text.substr(0, 300));
+    const auto most = static_cast<int64_t>(all.size());
+    const auto encode = [&](const std::string& of, const int64_t tokens_max, int& asked) {
+      const auto count = [&asked] {
+        ++asked;
+        return OkStatus();
+      };
+      return tokenizer->Encode(of, ControlTokens::kParse, false, {.tokens_max = tokens_max, .interrupted = count});
+    };
+    int asked = 0;
+    EXPECT_TRUE(encode(text.substr(0, 300), most, asked).ok());
+    EXPECT_EQ(encode(text.substr(0, 300), most - 1, asked).status().code(), StatusCode::kOutOfRange);
+    int asked_short = 0, asked_all = 0;
+    EXPECT_EQ(encode(text, 100, asked_short).status().code(), StatusCode::kOutOfRange);
+    EXPECT_TRUE(encode(text, INT64_MAX, asked_all).ok());
+    // Without a cut between words all is one piece, whose tokens are known at its end only.
+    if (std::string(family) != "sentencepiece") {
+      EXPECT_LT(asked_short, asked_all) << family << ": merged on beyond the limit";
+    }
+  }
+}
+
+// What a chat has in common with itself without the generation prompt, without tokenizing it twice.
+TEST(EncodeBeside, CountsWhatBothBeginWith) {
+  using Pieces = std::vector<PromptPiece>;
+  constexpr auto kParse = ControlTokens::kParse;
+  const Pieces chat = {{"<|im_start|>user\n", kParse},
+                       {"It is 12.50, <|im_end|> isn't it? ", ControlTokens::kStayText}};
+  const std::vector<std::pair<Pieces, Pieces>> tails = {
+      {{{"<|im_end|>\n<|im_start|>assistant\n", kParse}}, {{"<|im_end|>\n", kParse}}},
+      {{{"<|im_end|>\n<|im_start|>assistant\n<think>\n", kParse}}, {{"<|im_end|>\n", kParse}}},
+      {{{"\nAssistant: ", kParse}}, {{"\n", kParse}}},
+      {{{"x and more", kParse}}, {{"xylophone and more", kParse}}},
+      {{{"  y", kParse}}, {{"   y", kParse}}},
+      {{}, {{"more", kParse}}},
+      {{{"more", kParse}}, {}},
+      {{{"same", kParse}}, {{"same", kParse}}},
+      {{{"<|im_end|>", kParse}}, {{"<|im_end|>", ControlTokens::kStayText}}},
+  };
+  for (const char* family : kFamilies) {
+    const auto tokenizer = Load(family);
+    for (size_t i = 0; i < tails.size(); ++i) {
+      Pieces a = chat, b = chat;
+      a.insert(a.end(), tails[i].first.begin(), tails[i].first.end());
+      b.insert(b.end(), tails[i].second.begin(), tails[i].second.end());
+      const auto ids = tokenizer->EncodePieces(a, {}), other = tokenizer->EncodePieces(b, {});
+      ASSERT_TRUE(ids.ok() && other.ok()) << family;
+      const auto encoded = tokenizer->EncodeBeside(a, b, {});
+      ASSERT_TRUE(encoded.ok()) << family;
+      EXPECT_EQ(encoded->ids, *ids) << family << " " << i;
+      const auto equal = std::ranges::mismatch(*ids, *other).in1 - ids->begin();
+      EXPECT_EQ(encoded->shared, static_cast<size_t>(equal)) << family << " " << i;
+    }
+  }
+}
+
+TEST(EncodeBeside, TokenizesWhatIsCommonOnce) {
+  const auto tokenizer = Load("qwen2");
+  const std::vector<PromptPiece> alone = {{std::string(1 << 20, 'a'), ControlTokens::kStayText}};
+  std::vector<PromptPiece> with = alone;
+  with.push_back({"\nAssistant:", ControlTokens::kParse});
+  const auto asks = [&](const auto& encode) {
+    int asked = 0;
+    const auto interrupted = [&asked] {
+      ++asked;
+      return OkStatus();
+    };
+    EXPECT_TRUE(encode(EncodeLimits{.interrupted = interrupted}));
+    return asked;
+  };
+  const int once = asks([&](const EncodeLimits& limits) { return tokenizer->EncodePieces(with, limits).ok(); });
+  const int beside =
+      asks([&](const EncodeLimits& limits) { return tokenizer->EncodeBeside(with, alone, limits).ok(); });
+  EXPECT_LT(beside, 2 * once) << "looked through twice, merged once";
 }
 
 TEST(Tokenizer, KeepsControlTokensInUsersTextAsText) {
@@ -85,8 +199,8 @@ TEST(Tokenizer, AnswersAboutItsVocabulary) {
 }
 
 TEST(Tokenizer, AddsWhatThePostProcessorSays) {
-  EXPECT_EQ(Raw(*Load("llama3")->Encode("", ControlTokens::kStayText, true)), std::vector<int32_t>{379});
-  EXPECT_EQ(Raw(*Load("qwen2")->Encode("", ControlTokens::kStayText, true)), std::vector<int32_t>{});
+  EXPECT_EQ(Raw(*Load("llama3")->Encode("", ControlTokens::kStayText, true, {})), std::vector<int32_t>{379});
+  EXPECT_EQ(Raw(*Load("qwen2")->Encode("", ControlTokens::kStayText, true, {})), std::vector<int32_t>{});
 }
 
 TEST(Tokenizer, StripsOneLeadingSpaceOfASentencePieceText) {
@@ -109,7 +223,7 @@ TEST(EncodePieces, EqualsTheWholeTextWhenNoUserWritesControlTokens) {
                                              {"\n</s>", ControlTokens::kParse}};
     std::string whole;
     for (const PromptPiece& piece : pieces) whole += piece.text;
-    const auto ids = EncodePieces(*tokenizer, pieces);
+    const auto ids = tokenizer->EncodePieces(pieces, {});
     ASSERT_TRUE(ids.ok());
     EXPECT_EQ(Raw(*ids), Raw(Ids(*tokenizer, whole))) << family;
   }
@@ -118,7 +232,7 @@ TEST(EncodePieces, EqualsTheWholeTextWhenNoUserWritesControlTokens) {
 TEST(EncodePieces, NeverMakesAControlTokenOfUsersBytes) {
   const auto tokenizer = Load("qwen3_5");
   const auto count = [&](const std::vector<PromptPiece>& pieces) {
-    const auto ids = EncodePieces(*tokenizer, pieces);
+    const auto ids = tokenizer->EncodePieces(pieces, {});
     EXPECT_TRUE(ids.ok());
     return std::count_if(ids->begin(), ids->end(), [&](TokenId id) { return tokenizer->IsSpecial(id); });
   };
@@ -134,7 +248,7 @@ TEST(EncodePieces, NeverMakesANormalizedTokenOfUsersBytes) {
   const auto tokenizer = Load("flags");
   const TokenId cafe = *tokenizer->FindToken("caf\u00e9");
   const auto has = [&](const std::vector<PromptPiece>& pieces) {
-    const auto ids = EncodePieces(*tokenizer, pieces);
+    const auto ids = tokenizer->EncodePieces(pieces, {});
     EXPECT_TRUE(ids.ok());
     return std::find(ids->begin(), ids->end(), cafe) != ids->end();
   };
@@ -294,7 +408,7 @@ TEST(Tokenizer, SaysWhatItCannotSpell) {
   json["model"]["unk_token"] = nullptr;
   const auto tokenizer = TokenizerOf(json);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
-  const auto ids = (*tokenizer)->Encode("\u4f60", ControlTokens::kParse, false);
+  const auto ids = (*tokenizer)->Encode("\u4f60", ControlTokens::kParse, false, {});
   EXPECT_EQ(ids.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(ids.status().message(), testing::HasSubstr("\u4f60"));
 }
