@@ -633,11 +633,11 @@ Status Engine::ReportCache(cache::TreeReportOptions options, std::function<void(
 
 Status Engine::ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done) {
   if (Status s = ValidateRequest(request, impl_->request_limits); !s.ok()) return s;
-  return impl_->inbox.Post([impl = impl_.get(), request = std::move(request), done = std::move(done)](
-                               cache::CacheManager& cache, TimeNs) {
-    const auto tokens = static_cast<int32_t>(request.prompt.size());
-    done(cache.ExplainPlan(impl->QueryOf(request, request.prompt, tokens, tokens - 1)));
-  });
+  return impl_->inbox.Post(
+      [impl = impl_.get(), request = std::move(request), done = std::move(done)](cache::CacheManager& cache, TimeNs) {
+        const auto tokens = static_cast<int32_t>(request.prompt.size());
+        done(cache.ExplainPlan(impl->QueryOf(request, request.prompt, tokens, tokens - 1)));
+      });
 }
 
 void Engine::StartThread() {

@@ -98,12 +98,13 @@ void AddTiers(std::string& out, const std::vector<cache::TierReport>& tiers) {
       "<h2>Tiers</h2>\n<table>\n<tr><th>tier</th><th>records</th><th>size</th><th>hits</th><th>misses</th>"
       "<th>stored</th><th>not stored</th><th>read</th><th>written</th></tr>\n";
   for (const cache::TierReport& tier : tiers) {
+    const cache::TierStats& stats = tier.stats;
     Add(out,
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></"
         "tr>\n",
-        EscapeHtml(tier.name), tier.records < 0 ? std::string("not known") : fmt::format("{}", tier.records),
-        Bytes(tier.bytes), tier.hits, tier.misses, tier.stored, tier.store_failures, Bytes(tier.bytes_read),
-        Bytes(tier.bytes_written));
+        EscapeHtml(tier.name), stats.records < 0 ? std::string("not known") : fmt::format("{}", stats.records),
+        Bytes(stats.bytes), stats.hits, stats.all_get_misses(), stats.stored, stats.all_put_misses(),
+        Bytes(stats.bytes_read), Bytes(stats.bytes_written));
   }
   out += "</table>\n";
 }

@@ -41,8 +41,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     if (const Status s = Interrupted(); !s.ok()) return Finish(s);
     const std::shared_ptr<const config::Config> config = service_.config_.config();
     request_id_ = proto.request_id().substr(0, kLoggedIdBytesMax);
-    StatusOr<TranslatedRequest> translated =
-        TranslateGenerate(proto, open().tenant, service_.Context(*config, [this] { return Interrupted(); }));
+    StatusOr<TranslatedRequest> translated = TranslateGenerate(
+        proto, open().tenant, ContextOf(*service_.model_.load(), *config, [this] { return Interrupted(); }));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline();
     request_id_ = translated->request.request_id;
@@ -158,7 +158,8 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
   auto* call = new UnaryCall(keepers(), metrics_, method.rpc, *context, std::move(arrival));  // Deletes itself.
   const auto run = [this, call, work, &response] {
     const std::shared_ptr<const config::Config> config = config_.config();
-    call->Run([&] { return work(Context(*config, [call] { return call->Interrupted(); })); }, response, *config);
+    call->Run([&] { return work(ContextOf(*model_.load(), *config, [call] { return call->Interrupted(); })); },
+              response, *config);
   };
   if (!verdict.status.ok()) {
     if (verdict.reset) context->TryCancel();
@@ -279,10 +280,6 @@ CallReport GenerateService::calls() const {
           .preparing_refusals = preparing_refusals_,
           .share_refusals = open.share_refusals + preparing_share_refusals_,
           .resets = open.resets};
-}
-
-TranslateContext GenerateService::Context(const config::Config& config, std::function<Status()> interrupted) const {
-  return ContextOf(*model_.load(), config, std::move(interrupted));
 }
 
 }  // namespace invar::server

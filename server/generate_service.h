@@ -65,7 +65,7 @@ class GenerateService final : public v1::GenerationService::CallbackService {
 
   // Counts the call as open, let in or not.
   Arrival ArriveAt(const grpc::CallbackServerContext& context, CallKind kind, std::string_view method,
-                 const google::protobuf::Message& request);
+                   const google::protobuf::Message& request);
   // Errors: RESOURCE_EXHAUSTED naming the limit; `work` is then never called.
   Status PostPreparing(const std::string& tenant, std::function<void()> work);
   // The tenant, where the call may go on. Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.

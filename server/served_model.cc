@@ -149,21 +149,21 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
       {.clock = clock, .files = *served->tier_files, .store_id = spec.fingerprint + " " + spec.numerics_id});
   if (!tiers.ok()) return tiers.status();
   const auto& options = config.engine;
-  StatusOr<std::unique_ptr<engine::Engine>> created = engine::Engine::Create(
-      {.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
-       .max_logits_rows = LogitsRows(options),
-       .max_running = static_cast<int32_t>(options.running_max),
-       .max_queued = static_cast<int32_t>(options.queue_max),
-       .kv_budget_bytes = options.kv_budget,
-       .prefix_cache = config.cache.enabled,
-       .cache = cache::TuningOf(config.cache),
-       .plans_on_a_thread = true,
-       .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
-       .stop_strings_max = config.limits.stop_strings_max,
-       .stop_string_bytes_max = config.limits.stop_string_bytes_max,
-       .logprobs_max = config.limits.logprobs_max,
-       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max)},
-      std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
+  StatusOr<std::unique_ptr<engine::Engine>> created =
+      engine::Engine::Create({.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
+                              .max_logits_rows = LogitsRows(options),
+                              .max_running = static_cast<int32_t>(options.running_max),
+                              .max_queued = static_cast<int32_t>(options.queue_max),
+                              .kv_budget_bytes = options.kv_budget,
+                              .prefix_cache = config.cache.enabled,
+                              .cache = cache::TuningOf(config.cache),
+                              .plans_on_a_thread = true,
+                              .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
+                              .stop_strings_max = config.limits.stop_strings_max,
+                              .stop_string_bytes_max = config.limits.stop_string_bytes_max,
+                              .logprobs_max = config.limits.logprobs_max,
+                              .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max)},
+                             std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
   if (const std::string& why = served->engine->why_nothing_is_reused(); !why.empty()) {

@@ -31,14 +31,15 @@ static_assert(static_cast<int>(cache::PlaceVerdict::kUnused) + 1 == Decision::UN
 
 void FillTier(const cache::TierReport& tier, v1::TierStatistics& proto) {
   proto.set_name(std::string(tier.name));
-  proto.set_records(tier.records);
-  proto.set_bytes(tier.bytes);
-  proto.set_hits(tier.hits);
-  proto.set_misses(tier.misses);
-  proto.set_stored(tier.stored);
-  proto.set_store_failures(tier.store_failures);
-  proto.set_read_bytes(tier.bytes_read);
-  proto.set_written_bytes(tier.bytes_written);
+  const cache::TierStats& stats = tier.stats;
+  proto.set_records(stats.records);
+  proto.set_bytes(stats.bytes);
+  proto.set_hits(stats.hits);
+  proto.set_misses(stats.all_get_misses());
+  proto.set_stored(stats.stored);
+  proto.set_store_failures(stats.all_put_misses());
+  proto.set_read_bytes(stats.bytes_read);
+  proto.set_written_bytes(stats.bytes_written);
 }
 
 void FillTotals(const engine::CacheSnapshot& snapshot, v1::CacheTotals& proto) {
@@ -71,10 +72,10 @@ void FillTotals(const engine::CacheSnapshot& snapshot, v1::CacheTotals& proto) {
   proto.set_classes(report.classes);
   proto.set_classes_renewed(report.priors_renewed);
   for (const cache::TierReport& tier : report.tiers) FillTier(tier, *proto.add_tiers());
-  proto.set_tier_loads(report.tier_loads);
-  proto.set_tier_loads_failed(report.tier_loads_failed);
-  proto.set_tier_loads_too_dear(report.tier_loads_too_dear);
-  proto.set_tier_loaded_tokens(report.tier_loaded_tokens);
+  proto.set_tier_loads(report.tier_loads.begun);
+  proto.set_tier_loads_failed(report.tier_loads.failed);
+  proto.set_tier_loads_too_dear(report.tier_loads.too_dear);
+  proto.set_tier_loaded_tokens(report.tier_loads.tokens);
 }
 
 void FillTenant(const cache::TreeReport::Tenant& tenant, v1::TenantCache& proto) {

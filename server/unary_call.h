@@ -17,8 +17,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
   // until OnDone returns.
   UnaryCall(const Keepers& keepers, Metrics& metrics, Rpc rpc, grpc::CallbackServerContext& context, Arrival arrival);
 
-  // Does the work and ends the call with what came of it. `work()` fills `response`, which lives until OnDone, and gives
-  // a Status.
+  // Does the work and ends the call with what came of it. `work()` fills `response`, which lives until OnDone, and
+  // gives a Status.
   template <typename Work>
   void Run(const Work& work, const google::protobuf::Message& response, const config::Config& config) {
     Status status = Interrupted();

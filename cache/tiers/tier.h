@@ -17,6 +17,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -134,6 +135,10 @@ struct TierStats {
 
   int64_t in_flight = 0;
   int64_t in_flight_bytes = 0;  // Payloads and sinks that are held.
+
+  // Of all kinds.
+  int64_t all_put_misses() const { return std::accumulate(put_misses.begin(), put_misses.end(), int64_t{0}); }
+  int64_t all_get_misses() const { return std::accumulate(get_misses.begin(), get_misses.end(), int64_t{0}); }
 };
 
 using TierDone = std::function<void(Status)>;
