@@ -143,7 +143,8 @@ std::vector<Field> MakeFields() {
        ChoiceKind{+[](Config& c) -> std::string& { return c.cache.eviction; }, Choices(kEvictionNames)},
        "What goes first where memory is short; `duel` follows the order that has saved more of late."},
       {"cache.probation_share", ShareKind{+[](Config& c) -> double& { return c.cache.probation_share; }, 0.0, 1.0},
-       "Of engine.kv_budget, the most that states placed on expectation alone hold before their first use."},
+       "Of engine.kv_budget, the most that states placed on expectation alone hold before their first use; room for "
+       "eight states within a quarter of the budget, and for one, they have in any case. 0: none are placed so."},
       {"cache.tiers.read_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.read_timeout; }, milliseconds(1), minutes(10)},
        "A tier that has not given back a record by then costs a miss."},

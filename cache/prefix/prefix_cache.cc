@@ -28,11 +28,17 @@ void MarkUsed(Node& node, const TimeNs now) {
   for (Node* n = &node; !n->is_root(); n = n->parent) n->use.used_at = now;
 }
 
-// At least one checkpoint, or none where nothing is to be planned.
+// Where a state is a large part of the budget, a small share would hold one: the next prompt's plan would push it out
+// before anybody could come back to it (bench/results/2026-11-30-placements-qwen3.5-100m.md).
+constexpr int64_t kProbationStates = 8;
+constexpr int64_t kProbationPart = 4;  // But no more than this part of the budget for that, and one state in any case.
+
 int64_t ProbationBytes(const CacheOptions& options) {
   const double share = options.tuning.probation_share;
-  if (share <= 0) return 0;
-  return std::max(options.shape.state_bytes, static_cast<int64_t>(share * static_cast<double>(options.budget_bytes)));
+  if (share <= 0) return 0;  // Nothing is planned.
+  const int64_t state = options.shape.state_bytes;
+  const int64_t least = std::max(state, std::min(kProbationStates * state, options.budget_bytes / kProbationPart));
+  return std::max(least, static_cast<int64_t>(share * static_cast<double>(options.budget_bytes)));
 }
 
 }  // namespace

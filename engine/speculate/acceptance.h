@@ -1,4 +1,5 @@
-// AcceptanceEstimate: how probable it is that a drafted token is accepted, learned from rounds, the recent ones most.
+// AcceptanceEstimate: the chance that the next drafted token is right, given those before it are; learned from rounds,
+// the recent ones most.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +8,25 @@ namespace invar::engine {
 
 class AcceptanceEstimate {
  public:
-  // `prior`: the value before the first round, worth kPriorTrials trials.
-  explicit AcceptanceEstimate(const double prior) : accepted_(prior * kPriorTrials), trials_(kPriorTrials) {}
+  // `prior` counts as `weight` trials that never fade; each round leaves `decay` of what came before.
+  AcceptanceEstimate(const double prior, const double weight, const double decay)
+      : prior_(prior), weight_(weight), decay_(decay) {}
 
-  // Of `drafted` tokens the first `accepted` were right; the one after them, if there was one, was wrong, and nothing
-  // is known of those behind it.
-  void Add(const int32_t drafted, const int32_t accepted) {
-    const double trials = accepted + (accepted < drafted ? 1 : 0);
-    if (trials_ + trials > kTrialsMax) {
-      const double kept = kTrialsMax / (trials_ + trials);
-      accepted_ *= kept;
-      trials_ *= kept;
-    }
-    accepted_ += accepted;
-    trials_ += trials;
+  // Of a draft the first `right` tokens were right; `refuted`: the one behind them was wrong. Of those behind that
+  // nothing is known.
+  void Add(const int32_t right, const bool refuted) {
+    right_ = decay_ * right_ + right;
+    wrong_ = decay_ * wrong_ + (refuted ? 1.0 : 0.0);
   }
 
-  double value() const { return accepted_ / trials_; }
+  double value() const { return (right_ + weight_ * prior_) / (right_ + wrong_ + weight_); }
 
  private:
-  static constexpr double kPriorTrials = 8;
-  static constexpr double kTrialsMax = 512;  // Older trials fade beyond.
-
-  double accepted_;
-  double trials_;
+  const double prior_;
+  const double weight_;
+  const double decay_;
+  double right_ = 0.0;
+  double wrong_ = 0.0;
 };
 
 }  // namespace invar::engine

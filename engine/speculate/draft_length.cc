@@ -16,9 +16,6 @@ constexpr int32_t kMemory = 64;            // Steps over which times are average
 constexpr double kGuessedRowShare = 0.15;  // Of a one-row step, a row more: measured 0.14 on two cores of a Zen 3.
 constexpr double kGuessWeight = 0.25;      // Against the variance of rows seen: a few steps of other sizes outweigh it.
 constexpr double kOutlier = 4.0;           // Times what was expected: a stall of the machine says nothing about rows.
-constexpr double kDecay = 0.9;             // Of the record, a round.
-constexpr double kPriorAcceptance = 0.5;   // As much as one round with one token.
-constexpr double kPriorWeight = 1.0;
 
 }  // namespace
 
@@ -51,16 +48,11 @@ double StepTimes::Of(const int32_t rows) const {
 }
 
 void DraftRecord::Verified(const int32_t drafted, const int32_t right, const bool refuted, const double row_cost) {
-  right_ = kDecay * right_ + right;
-  wrong_ = kDecay * wrong_ + (refuted ? 1.0 : 0.0);
+  acceptance_.Add(right, refuted);
   credit_ = std::min(kCreditMax, credit_ + right - drafted * row_cost);
 }
 
 void DraftRecord::Sampled() { credit_ = std::min(kCreditMax, credit_ + kCreditShare); }
-
-double DraftRecord::acceptance() const {
-  return (right_ + kPriorWeight * kPriorAcceptance) / (right_ + wrong_ + kPriorWeight);
-}
 
 double RowCost(const StepTimes& times, const int32_t sequences) {
   const double plain = times.Of(sequences);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/clock.h"
+#include "engine/speculate/acceptance.h"
 
 namespace invar::engine {
 
@@ -43,13 +44,19 @@ class DraftRecord {
   // A token was sampled: what may be lost on trying grows by a share of it.
   void Sampled();
 
-  double acceptance() const;  // Chance that the next drafted token is right, given those before it are.
+  double acceptance() const {
+    return acceptance_.value();
+  }  // Chance that the next drafted token is right, given those before it are.
   // Tokens that it may yet lose against plain decoding; below 0: it must not draft.
   double credit() const { return credit_; }
 
  private:
-  double right_ = 0.0;
-  double wrong_ = 0.0;
+  // Before the first round as much as one with one token says.
+  static constexpr double kPrior = 0.5;
+  static constexpr double kPriorWeight = 1.0;
+  static constexpr double kDecay = 0.9;
+
+  AcceptanceEstimate acceptance_{kPrior, kPriorWeight, kDecay};
   double credit_ = kFirstCredit;
 };
 

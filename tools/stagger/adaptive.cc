@@ -9,6 +9,8 @@
 namespace invar::tools {
 namespace {
 
+constexpr double kDecay = 0.997;  // Rounds of all requests count, some hundreds of them.
+constexpr double kPriorTrials = 8;
 constexpr double kPrior = 0.95;       // Optimism costs a few rounds, pessimism would never find out.
 constexpr double kProbeShare = 0.01;  // Of the time of plain decoding, for rounds that only try.
 constexpr int32_t kProbeTokens = 16;
@@ -42,7 +44,7 @@ Progress DecodePlainly(const engine::TwoTierDevice& device, const engine::Specul
 
 AdaptiveOutcome SimulateAdaptive(const engine::TwoTierDevice& device, const engine::SpeculationLoad& load,
                                  const engine::ModeLimits& limits, const uint64_t seed) {
-  engine::AcceptanceEstimate estimate(kPrior);
+  engine::AcceptanceEstimate estimate(kPrior, kPriorTrials, kDecay);
   AdaptiveOutcome outcome;
   Progress total;
   for (int32_t epoch = 0; epoch < kEpochs; ++epoch) {

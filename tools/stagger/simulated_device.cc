@@ -179,7 +179,7 @@ class Simulation {
     const double acceptance = requests_[static_cast<size_t>(id)].acceptance;
     while (accepted < round.drafted && Uniform() < acceptance) ++accepted;
     tokens_ += accepted + 1;
-    if (run_.learns != nullptr) run_.learns->Add(round.drafted, accepted);
+    if (run_.learns != nullptr) run_.learns->Add(accepted, accepted < round.drafted);
     gaps_[static_cast<size_t>(id)].push_back(now_ - committed_at_[static_cast<size_t>(id)]);
     committed_at_[static_cast<size_t>(id)] = now_;
     ++rounds_done_;
