@@ -211,7 +211,7 @@ void Daemon::BeginDrain() {
     draining_ = true;
     SetHealth(false);
   }
-  if (published_model_ != nullptr) published_model_.load()->engine->BeginDrain();
+  // The engine goes on taking requests: calls that were let in before may still be on their way to it.
   Logger("server")->info("draining: {} calls open", service_.calls().open);
 }
 
