@@ -110,7 +110,8 @@ struct Engine::Impl {
   void EndWhatMustEnd(const Mail& mail);
   void Draft();
   Step PlanAndAdmit();
-  const Snapshot& TakeSnapshot();
+  void TakeSnapshot();
+  void LookUpNext();
   void Preempt(Sequence& sequence);
   bool AskTiers(const std::vector<SequenceId>& admitted);
   void Admit(Sequence& sequence);
@@ -253,7 +254,7 @@ void Engine::Impl::EndWhatMustEnd(const Mail& mail) {
   }
 }
 
-const Snapshot& Engine::Impl::TakeSnapshot() {
+void Engine::Impl::TakeSnapshot() {
   snapshot.running.clear();
   snapshot.waiting.clear();
   snapshot.tenant_served.clear();
@@ -276,12 +277,14 @@ const Snapshot& Engine::Impl::TakeSnapshot() {
                             .drafted = static_cast<int32_t>(sequence->draft().size())};
     (sequence->running() ? snapshot.running : snapshot.waiting).push_back(view);
   }
-  // Only of the one whose turn it is: a look into the tree a step.
-  if (const std::optional<size_t> next = NextWaiting(snapshot)) {
-    SequenceView& view = snapshot.waiting[*next];
-    view.shared_pages = cache.LiveSharedPages(QueryOf(Find(view.id)));
-  }
-  return snapshot;
+}
+
+// Only of the one whose turn it is: a look into the tree a step.
+void Engine::Impl::LookUpNext() {
+  const std::optional<size_t> next = NextWaiting(snapshot);
+  if (!next.has_value()) return;
+  SequenceView& view = snapshot.waiting[*next];
+  view.shared_pages = cache.LiveSharedPages(QueryOf(Find(view.id)));
 }
 
 // Few tenants have live requests at once, so a search beats a map.
@@ -308,7 +311,9 @@ Step Engine::Impl::PlanAndAdmit() {
   if (live.empty()) return {};
   Step step;
   do {
-    step = Plan(TakeSnapshot(), scheduler_limits);
+    TakeSnapshot();
+    LookUpNext();
+    step = Plan(snapshot, scheduler_limits);
   } while (AskTiers(step.admit));
   for (const SequenceId id : step.preempt) Preempt(Find(id));
   if (step.admit.empty()) return step;
