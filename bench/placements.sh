@@ -24,9 +24,9 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "placements: build first: ./run.sh --build-only" >&2; exit 1; }
 work=$(mktemp -d)
-daemon=
+. "$root/bench/daemon.sh"
 clean_up() {
-  [ -z "$daemon" ] || { kill -KILL "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; }
+  stop_daemon
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -34,28 +34,15 @@ say() { echo "placements: $*" >&2; }
 
 "$bin/invar" make-model --shape "$shape" --out "$work/model" >&2
 : >"$work/runs"
-ready() {
-  local ops
-  ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
-  [ -n "$ops" ] && (exec 3<>"/dev/tcp/${ops%:*}/${ops##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
-}
 for round in $(seq "$rounds"); do
   for workload in quality narrative system-prompts; do
     for placement in "${placements[@]}"; do
-      "$bin/invard" --model "$work/model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 \
-        --set engine.kv_budget="$budget" --set cache.placement="$placement" --set cache.placement_slots=4 >"$work/out" 2>"$work/log" &
-      daemon=$!
-      until ready; do
-        kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; exit 1; }
-        sleep 0.1
-      done
+      start_daemon --model "$work/model" --set engine.kv_budget="$budget" --set cache.placement="$placement" --set cache.placement_slots=4
       say "round $round, $workload, $placement"
-      result=$("$bin/invar" bench placement --server "$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")" --workload "$workload" \
+      result=$("$bin/invar" bench placement --server "$address" --workload "$workload" \
         --documents "$documents" --length "$length" --vocabulary 250 --seed "$round" --json)
       echo "{\"round\": $round, \"placement\": \"$placement\", \"result\": $result}" >>"$work/runs"
-      kill -KILL "$daemon" 2>/dev/null || true
-      wait "$daemon" 2>/dev/null || true
-      daemon=
+      stop_daemon
     done
   done
 done

@@ -1,15 +1,8 @@
 """Turns the runs of bench/placements.sh into JSON, a table and a picture."""
 import argparse
 import json
-import os
 
-
-def cpu_name():
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return "unknown"
+from report import machine
 
 
 def main():
@@ -28,7 +21,8 @@ def main():
 
     table = {w: {p: {k: mean(w, p, k) for k in ("mean_first_token_s", "mean_computed_tokens", "mean_shared_tokens")}
                  for p in placements} for w in workloads}
-    about = {"cpu": cpu_name(), "cores": os.cpu_count(), "commit": args.commit, "shape": args.shape,
+    computer = machine()
+    about = {"cpu": computer["processor"], "cores": computer["cores"], "commit": args.commit, "shape": args.shape,
              "kv_budget": args.budget, "documents": int(args.documents), "document_tokens": int(args.length),
              "command": f"bench/placements.sh --shape {args.shape} --budget {args.budget} --documents {args.documents}"}
     with open(args.out + ".json", "w") as file:

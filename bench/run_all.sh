@@ -21,9 +21,9 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "run_all: build first: ./run.sh --build-only" >&2; exit 1; }
 work=$(mktemp -d)
-daemon=
+. "$root/bench/daemon.sh"
 clean_up() {
-  [ -z "$daemon" ] || { kill -TERM "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; }
+  stop_daemon
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -36,18 +36,7 @@ say "model $shape"
 "$bin/invar" bench model --shape "$shape" --json >"$work/model.json"
 
 say "daemon on $(basename "$model")"
-"$bin/invard" --model "$model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
-daemon=$!
-ready() {
-  local ops
-  ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
-  [ -n "$ops" ] && (exec 3<>"/dev/tcp/${ops%:*}/${ops##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
-}
-until ready; do
-  kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; exit 1; }
-  sleep 0.2
-done
-address=$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")
+start_daemon --model "$model"
 for workload in single chat open; do
   say "workload $workload"
   requests=()

@@ -4,13 +4,12 @@
 //   build/release/bin/compress_bench [compressor ...]      default: centroid and some to compare with
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/split_mix64.h"
+#include "bench/micro/best_seconds.h"
 #include "cache/compress/chunked_matching.h"
 #include "cache/compress/layer_writer.h"
 #include "cache/compressor.h"
@@ -21,16 +20,6 @@ namespace {
 using cache::Budget;
 using cache::CompressedLayer;
 using cache::Compressor;
-
-double BestSeconds(const int runs, const std::function<void()>& run) {
-  double best = 1e9;
-  for (int i = 0; i < runs; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return best;
-}
 
 // Rows that walk: each is 0.97 of the one before and noise.
 struct Rows {

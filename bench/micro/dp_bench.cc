@@ -3,7 +3,6 @@
 //   build/release/bin/dp_bench [--json]
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/split_mix64.h"
+#include "bench/micro/best_seconds.h"
 #include "bench/workloads/depths.h"
 #include "bench/workloads/online_documents.h"
 #include "cache/checkpoint/optimal_dp.h"
@@ -22,16 +22,6 @@ namespace invar::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double BestSeconds(const int runs, const std::function<void()>& run) {
-  double best = 1e9;
-  for (int i = 0; i < runs; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return best;
-}
 
 struct Timed {
   std::string name;

@@ -74,6 +74,12 @@ constexpr std::array kWorkloads = {
 
 std::span<const DepthWorkload> DepthWorkloads() { return kWorkloads; }
 
+std::vector<std::string> DepthWorkloadNames() {
+  std::vector<std::string> names;
+  for (const DepthWorkload& workload : DepthWorkloads()) names.emplace_back(workload.name);
+  return names;
+}
+
 const DepthWorkload* FindDepthWorkload(const std::string_view name) {
   for (const DepthWorkload& workload : kWorkloads) {
     if (workload.name == name) return &workload;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct DepthWorkload {
 };
 
 std::span<const DepthWorkload> DepthWorkloads();
+std::vector<std::string> DepthWorkloadNames();
 // nullptr where there is none of that name.
 const DepthWorkload* FindDepthWorkload(std::string_view name);
 

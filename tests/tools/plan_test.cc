@@ -1,32 +1,18 @@
 // `invar plan` as its users run it: the keys scripts read, the numbers, the picture, and what it says to wrong input.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "tests/tools/ran_command.h"
+
 namespace invar::tools {
 namespace {
 
-struct Ran {
-  int exit_code = 0;
-  std::string output;  // Both streams.
-};
-
-Ran RunPlanCommand(const std::string& arguments) {
-  const std::string command = std::string(INVAR_BINARY_DIR) + "/bin/invar plan " + arguments + " 2>&1";
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  Ran ran;
-  std::array<char, 4096> buffer{};
-  while (const size_t read = std::fread(buffer.data(), 1, buffer.size(), pipe)) ran.output.append(buffer.data(), read);
-  ran.exit_code = WEXITSTATUS(pclose(pipe));
-  return ran;
-}
+Ran RunPlanCommand(const std::string& arguments) { return RunInvar("plan " + arguments); }
 
 class PlanCommand : public testing::Test {
  protected:

@@ -1,13 +1,12 @@
 // `invar stagger-sim` as its users run it: the keys scripts read and what it says to a wrong profile.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "tests/tools/ran_command.h"
 
 namespace invar::tools {
 namespace {
@@ -16,22 +15,10 @@ constexpr char kProfile[] =
     "hbm_gb: 80\nhbm_tbps: 3.35\nlink_gbps: 55\ntflops: 990\nweights_gb: 47\nkv_bytes_per_token: 163840\n"
     "state_bytes: 0\ncontext_tokens: 32768\ncompression: 8\nacceptance: 0.99\nprefix_group: 1\nwire_factor: 1\n";
 
-struct Ran {
-  int exit_code = 0;
-  std::string output;  // Both streams.
-};
-
 Ran RunStaggerSim(const std::string& profile, const std::string& arguments = "") {
   const std::string path = (std::filesystem::temp_directory_path() / "stagger_profile_of_test.yaml").string();
   std::ofstream(path) << profile;
-  const std::string command =
-      std::string(INVAR_BINARY_DIR) + "/bin/invar stagger-sim --profile " + path + " " + arguments + " 2>&1";
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  Ran ran;
-  std::array<char, 4096> buffer{};
-  while (const size_t read = std::fread(buffer.data(), 1, buffer.size(), pipe)) ran.output.append(buffer.data(), read);
-  ran.exit_code = WEXITSTATUS(pclose(pipe));
-  return ran;
+  return RunInvar("stagger-sim --profile " + path + " " + arguments);
 }
 
 TEST(StaggerSim, PrintsTheKeysScriptsRead) {

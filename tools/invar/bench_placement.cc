@@ -14,6 +14,7 @@
 #include "bench/workloads/depths.h"
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/drawn_prompt.h"
 
 namespace invar::tools {
 namespace {
@@ -38,21 +39,9 @@ struct Totals {
   int64_t computed_tokens = 0;
 };
 
-std::vector<int32_t> Tokens(std::mt19937_64& random, const int32_t count, const int32_t vocabulary_size) {
-  std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocabulary_size));
-  return tokens;
-}
-
 grpc::Status Ask(v1::GenerationService::Stub& stub, const ClientOptions& client, const std::vector<int32_t>& prompt,
                  Totals& totals) {
-  v1::GenerateRequest request;
-  request.mutable_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
-  request.mutable_sampling()->set_temperature(0.0F);
-  request.mutable_stopping()->set_max_tokens(1);
-  request.mutable_stopping()->set_ignore_eos(true);
-  request.mutable_output()->set_token_ids(true);
-  request.set_stream(true);
+  const v1::GenerateRequest request = GreedyRequest(prompt, 1);
   const auto begin = std::chrono::steady_clock::now();
   bool first = true;
   return Stream(stub, client, request, [&](const v1::GenerateResponse& message) {
@@ -76,7 +65,7 @@ grpc::Status Measure(v1::GenerationService::Stub& stub, const Options& options, 
   Totals uncounted;
   const auto come_back = [&](const size_t document, const size_t turn) {
     const int32_t depth = depths[document][turn];
-    std::vector<int32_t> prompt = Tokens(random, depth + options.suffix, vocabulary_size);
+    std::vector<int32_t> prompt = DrawTokens(random, depth + options.suffix, vocabulary_size);
     std::copy_n(documents[document].begin(), depth, prompt.begin());
     Totals& counted = static_cast<int32_t>(document) < options.warmup ? uncounted : totals;
     ++counted.requests;
@@ -87,10 +76,10 @@ grpc::Status Measure(v1::GenerationService::Stub& stub, const Options& options, 
   const int32_t all = options.warmup + options.documents;
   for (int32_t step = 0; step < all + options.requests; ++step) {
     if (step < all) {
-      documents.push_back(Tokens(random, options.length, vocabulary_size));
+      documents.push_back(DrawTokens(random, options.length, vocabulary_size));
       depths.push_back(bench::DrawDepths(workload, options.length, options.requests, random()));
       std::vector<int32_t> prompt = documents.back();
-      const std::vector<int32_t> own = Tokens(random, options.suffix, vocabulary_size);
+      const std::vector<int32_t> own = DrawTokens(random, options.suffix, vocabulary_size);
       prompt.insert(prompt.end(), own.begin(), own.end());
       if (grpc::Status s = Ask(stub, options.client, prompt, uncounted); !s.ok()) return s;
     }
@@ -140,12 +129,6 @@ int Run(const Options& options) {
   return kExitOk;
 }
 
-std::vector<std::string> WorkloadNames() {
-  std::vector<std::string> names;
-  for (const bench::DepthWorkload& workload : bench::DepthWorkloads()) names.emplace_back(workload.name);
-  return names;
-}
-
 }  // namespace
 
 int RunBenchPlacement(const int argc, char** argv) {
@@ -155,7 +138,7 @@ int RunBenchPlacement(const int argc, char** argv) {
   AddClientOptions(app, options.client);
   app.add_option("--workload", options.workload, "How deep requests come back to a document")
       ->required()
-      ->check(CLI::IsMember(WorkloadNames()));
+      ->check(CLI::IsMember(bench::DepthWorkloadNames()));
   app.add_option("--documents", options.documents, "Documents that count")->check(CLI::Range(1, 100'000));
   app.add_option("--warmup", options.warmup, "Documents before them")->check(CLI::Range(0, 100'000));
   app.add_option("--requests", options.requests, "Times each is come back to")->check(CLI::Range(1, 1000));

@@ -14,6 +14,7 @@
 #include "bench/serve/load.h"
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/drawn_prompt.h"
 
 namespace invar::tools {
 namespace {
@@ -39,21 +40,9 @@ struct Sample {
   int32_t cached_tokens = 0;
 };
 
-std::vector<int32_t> Tokens(std::mt19937_64& random, const int32_t count, const int32_t vocabulary_size) {
-  std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocabulary_size);
-  return tokens;
-}
-
 grpc::Status Ask(v1::GenerationService::Stub& stub, const ClientOptions& client, const std::vector<int32_t>& prompt,
                  Sample& sample) {
-  v1::GenerateRequest request;
-  request.mutable_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
-  request.mutable_sampling()->set_temperature(0.0F);
-  request.mutable_stopping()->set_max_tokens(kOutputTokens);
-  request.mutable_stopping()->set_ignore_eos(true);
-  request.mutable_output()->set_token_ids(true);
-  request.set_stream(true);
+  const v1::GenerateRequest request = GreedyRequest(prompt, kOutputTokens);
   const auto begin = std::chrono::steady_clock::now();
   return Stream(stub, client, request, [&](const v1::GenerateResponse& message) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
@@ -89,10 +78,10 @@ grpc::Status Measure(v1::GenerationService::Stub& stub, const Options& options, 
   std::mt19937_64 random(options.seed);
   result.sightings.resize(options.sightings);
   for (int32_t repeat = 0; repeat < options.repeats; ++repeat) {
-    const std::vector<int32_t> shared = Tokens(random, options.shared_tokens, vocabulary_size);
+    const std::vector<int32_t> shared = DrawTokens(random, options.shared_tokens, vocabulary_size);
     std::vector<int32_t> prompt;
     for (std::vector<Sample>& sighting : result.sightings) {
-      prompt = Tokens(random, options.prompt_tokens, vocabulary_size);
+      prompt = DrawTokens(random, options.prompt_tokens, vocabulary_size);
       std::copy(shared.begin(), shared.end(), prompt.begin());
       if (grpc::Status s = Ask(stub, options.client, prompt, sighting.emplace_back()); !s.ok()) return s;
     }

@@ -145,12 +145,6 @@ Status Run(const PlanOptions& options) {
   return WriteText(options.plot_file, DrawPlan(demand, options.length, placed));
 }
 
-std::vector<std::string> WorkloadNames() {
-  std::vector<std::string> names;
-  for (const bench::DepthWorkload& workload : bench::DepthWorkloads()) names.emplace_back(workload.name);
-  return names;
-}
-
 }  // namespace
 
 int RunPlan(int argc, char** argv) {
@@ -160,7 +154,7 @@ int RunPlan(int argc, char** argv) {
                "invar plan");
   auto* const depths = app.add_option("--depths", options.depths_file, "one overlap depth in tokens a line");
   auto* const generate = app.add_option("--generate", options.workload, "draw depths from a made-up workload instead")
-                             ->check(CLI::IsMember(WorkloadNames()))
+                             ->check(CLI::IsMember(bench::DepthWorkloadNames()))
                              ->excludes(depths);
   app.add_option("--count", options.count, "how many depths to draw")
       ->check(CLI::Range(1, kDepthsMax))

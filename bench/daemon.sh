@@ -1,0 +1,28 @@
+# Sourced by benches that run a daemon: start_daemon, stop_daemon. They use $bin (the built programs) and $work (a folder of the
+# bench's own), and set `daemon` (process id, empty when none runs) and `address` (of its gRPC port).
+daemon=
+address=
+
+# start_daemon OPTION...: waits until it serves; where it ends before that, its log goes to stderr and the bench ends.
+start_daemon() {
+  "$bin/invard" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 "$@" >"$work/out" 2>"$work/log" &
+  daemon=$!
+  until daemon_is_ready; do
+    kill -0 "$daemon" 2>/dev/null || { daemon=; cat "$work/log" >&2; exit 1; }
+    sleep 0.1
+  done
+  address=$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")
+}
+
+daemon_is_ready() {
+  local ops
+  ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
+  [ -n "$ops" ] && (exec 3<>"/dev/tcp/${ops%:*}/${ops##*:}" && printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3 && grep -q '^HTTP/1.. 200' <&3) 2>/dev/null
+}
+
+stop_daemon() {
+  [ -n "$daemon" ] || return 0
+  kill -TERM "$daemon" 2>/dev/null || true
+  wait "$daemon" 2>/dev/null || true
+  daemon=
+}
