@@ -1,7 +1,15 @@
-# Sourced by benches that run a daemon: start_daemon, stop_daemon. They use $bin (the built programs) and $work (a folder of the
-# bench's own), and set `daemon` (process id, empty when none runs) and `address` (of its gRPC port).
+# Sourced by benches that run a daemon: start_daemon, stop_daemon. Uses $bin (the built programs); sets `work` (a folder of the bench's
+# own, gone at its end, as the daemon is), `daemon` (process id, empty when none runs) and `address` (of its gRPC port).
+[ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "${0##*/}: build first: ./run.sh --build-only" >&2; exit 1; }
+work=$(mktemp -d)
 daemon=
 address=
+clean_up() {
+  stop_daemon
+  rm -rf "$work"
+}
+trap clean_up EXIT
+say() { echo "$(basename "$0" .sh): $*" >&2; }
 
 # start_daemon OPTION...: waits until it serves; where it ends before that, its log goes to stderr and the bench ends.
 start_daemon() {

@@ -22,15 +22,7 @@ while [ $# -gt 0 ]; do
     *) sed -n '5s/^# *\(.*\)/usage: \1/p' "$0" >&2; exit 2 ;;
   esac
 done
-[ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "placements: build first: ./run.sh --build-only" >&2; exit 1; }
-work=$(mktemp -d)
 . "$root/bench/daemon.sh"
-clean_up() {
-  stop_daemon
-  rm -rf "$work"
-}
-trap clean_up EXIT
-say() { echo "placements: $*" >&2; }
 
 "$bin/invar" make-model --shape "$shape" --out "$work/model" >&2
 : >"$work/runs"

@@ -19,16 +19,7 @@ while [ $# -gt 0 ]; do
     *) sed -n '5s/^# *\(.*\)/usage: \1/p' "$0" >&2; exit 2 ;;
   esac
 done
-[ -x "$bin/invar" ] && [ -x "$bin/invard" ] || { echo "run_all: build first: ./run.sh --build-only" >&2; exit 1; }
-work=$(mktemp -d)
 . "$root/bench/daemon.sh"
-clean_up() {
-  stop_daemon
-  rm -rf "$work"
-}
-trap clean_up EXIT
-
-say() { echo "run_all: $*" >&2; }
 
 say "kernels"
 "$bin/invar" bench kernels --json >"$work/kernels.json"

@@ -8,14 +8,13 @@
 #include <cstring>
 #include <optional>
 
+#include "tests/law/state_subject.h"
 #include "tests/support/tiny_model.h"
 
 namespace invar::models {
 namespace {
 
-using testing::LoadTinyModel;
 using testing::SequenceArena;
-using testing::TinyModel;
 
 constexpr int32_t kTokens = 140;  // Past two page boundaries.
 constexpr int32_t kStepwise = 0;  // Sequences of the arena.
@@ -23,14 +22,6 @@ constexpr int32_t kWhole = 1;
 constexpr int32_t kOther = 2;
 constexpr int32_t kSequences = 3;
 constexpr int32_t kSpare = kSequences;  // First slot that belongs to no sequence.
-
-struct Subject {
-  std::string name;
-  std::string folder;  // Empty: the model of hashes.
-  std::string backend;
-  kernels::DType activations = kernels::DType::kF32;
-  std::string isa;
-};
 
 std::vector<Subject> Subjects() {
   const std::string hybrid = testing::AssetFolder("tiny-hybrid");
@@ -42,32 +33,22 @@ std::vector<Subject> Subjects() {
                               {"next_f32", next, "cpu", kernels::DType::kF32, ""},
                               {"moe_f32_weights", moe + "/f32", "cpu", kernels::DType::kBf16, ""},
                               {"hybrid_best", hybrid, "cpu", kernels::DType::kBf16, ""}};
-  for (const std::string& isa : kernels::SupportedIsas()) {
-    all.push_back({"moe_" + isa, moe, "cpu", kernels::DType::kBf16, isa});
-    all.push_back({"next_" + isa, next, "cpu", kernels::DType::kBf16, isa});
-  }
+  AddIsas(all);
   return all;
 }
 
 class CheckpointLaw : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    const Subject& subject = GetParam();
-    if (subject.folder.empty()) {
-      hashes_ = MakeFingerprintModel({});
-    } else {
-      StatusOr<TinyModel> tiny = LoadTinyModel(
-          subject.folder,
-          {.backend = subject.backend, .isa = subject.isa, .activations = subject.activations, .threads = 2});
-      ASSERT_TRUE(tiny.ok()) << tiny.status().message();
-      tiny_ = *std::move(tiny);
-    }
+    StatusOr<LoadedSubject> loaded = Load(GetParam(), {});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    loaded_ = *std::move(loaded);
     arena_.emplace(model().spec(), kSequences, kTokens, kTokens + 1);
     tokens_ = testing::RandomTokens(kTokens, model().spec().vocabulary_size, 3);
     others_ = testing::RandomTokens(kTokens, model().spec().vocabulary_size, 4);
   }
 
-  Model& model() { return hashes_ != nullptr ? *hashes_ : *tiny_->model; }
+  Model& model() { return loaded_.model(); }
 
   ForwardSpan SpanOf(const int32_t sequence, const std::vector<TokenId>& tokens, const int32_t first,
                      const int32_t end) {
@@ -103,8 +84,7 @@ class CheckpointLaw : public ::testing::TestWithParam<Subject> {
     }
   }
 
-  std::unique_ptr<Model> hashes_;
-  std::optional<TinyModel> tiny_;
+  LoadedSubject loaded_;
   std::optional<SequenceArena> arena_;
   std::vector<TokenId> tokens_;
   std::vector<TokenId> others_;
