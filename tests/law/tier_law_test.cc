@@ -120,8 +120,10 @@ class TierLaw : public ::testing::TestWithParam<std::string> {
   void ServeTrunks(Process& process) const {
     for (int32_t at = kFirst; at < kPrompt; ++at) process.Run(TrunkOf(at));
   }
-  // Branches that came from `tier`; each equal to its cold run.
-  int CountOf(const std::string& tier, Process& process) {
+  // Branches that came from `tier`; each equal to its cold run. Where `written` is not all of a trunk yet, its
+  // beginning may be all that is found.
+  enum class Written { kSomeMayBeUnderWay, kAll };
+  int CountOf(const std::string& tier, Process& process, const Written written) {
     if (cold_.empty()) {
       Process without(GetParam(), {});
       for (int32_t at = kFirst; at < kPrompt; ++at) {
@@ -138,7 +140,10 @@ class TierLaw : public ::testing::TestWithParam<std::string> {
       if (reuse.tier != tier) continue;
       ++from_tier;
       // Of a dense model's page that the two part in, only whole ones are records.
-      EXPECT_EQ(reuse.state_match_tokens, has_state_ ? at : at / kPageTokens * kPageTokens) << "at " << at;
+      const int32_t most = has_state_ ? at : at / kPageTokens * kPageTokens;
+      const bool must_be_most = has_state_ || written == Written::kAll;
+      EXPECT_GE(reuse.state_match_tokens, must_be_most ? most : 1) << "at " << at;
+      EXPECT_LE(reuse.state_match_tokens, most) << "at " << at;
     }
     return from_tier;
   }
@@ -157,7 +162,7 @@ TEST_P(TierLaw, FromHostMemory) {
   tiers.ram.budget = int64_t{1} << 30;
   Process process(GetParam(), tiers);
   ServeTrunks(process);
-  EXPECT_GT(CountOf("ram", process), positions() / 2) << "the last ones are in memory still";
+  EXPECT_GT(CountOf("ram", process, Written::kAll), positions() / 2) << "the last ones are in memory still";
 }
 
 TEST_P(TierLaw, FromADiskInTheSameProcessAndAfterARestart) {
@@ -168,11 +173,11 @@ TEST_P(TierLaw, FromADiskInTheSameProcessAndAfterARestart) {
   {
     Process process(GetParam(), tiers);
     ServeTrunks(process);
-    EXPECT_GT(CountOf("disk", process), 0) << "what is being written cannot be read yet";
+    EXPECT_GT(CountOf("disk", process, Written::kSomeMayBeUnderWay), 0) << "what is being written cannot be read yet";
     process.Stop();
   }
   Process later(GetParam(), tiers);
-  EXPECT_EQ(CountOf("disk", later), positions());
+  EXPECT_EQ(CountOf("disk", later, Written::kAll), positions());
 }
 
 TEST_P(TierLaw, FromASharedServerInTheSameProcessAndInAnother) {
@@ -187,11 +192,11 @@ TEST_P(TierLaw, FromASharedServerInTheSameProcessAndInAnother) {
   {
     Process process(GetParam(), tiers);
     ServeTrunks(process);
-    EXPECT_GT(CountOf("remote", process), 0) << "what is being written cannot be read yet";
+    EXPECT_GT(CountOf("remote", process, Written::kSomeMayBeUnderWay), 0) << "what is being written cannot be read yet";
     process.Stop();
   }
   Process other(GetParam(), tiers);
-  EXPECT_EQ(CountOf("remote", other), positions());
+  EXPECT_EQ(CountOf("remote", other, Written::kAll), positions());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TierLaw,
