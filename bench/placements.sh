@@ -29,7 +29,7 @@ done
 for round in $(seq "$rounds"); do
   for workload in quality narrative system-prompts; do
     for placement in "${placements[@]}"; do
-      start_daemon --model "$work/model" --set engine.kv_budget="$budget" --set cache.placement="$placement" --set cache.placement_slots=4
+      start_daemon --model "$work/model" --set engine.kv_budget="$budget" --set cache.placement="$placement" --set cache.planned_checkpoints_max=4
       say "round $round, $workload, $placement"
       result=$("$bin/invar" bench placement --server "$address" --workload "$workload" \
         --documents "$documents" --length "$length" --vocabulary 250 --seed "$round" --json)

@@ -11,10 +11,10 @@
 namespace invar::cache {
 
 struct CacheTuning {
-  std::string placement;        // One of PlacementNames() (checkpoint/placement.h).
-  int32_t placement_slots = 0;  // Most checkpoints a prompt beside those at ends, branches and hints.
-  std::string eviction;         // "duel", or one of EvictionOrderNames() (evict/orders.h).
-  double probation_share = 0;   // Of the budget: most that planned checkpoints hold before their first hit.
+  std::string placement;                // One of PlacementNames() (checkpoint/placement.h).
+  int32_t planned_checkpoints_max = 0;  // Most checkpoints a prompt beside those at ends, branches and hints.
+  std::string eviction;                 // "duel", or one of EvictionOrderNames() (evict/orders.h).
+  double probation_share = 0;           // Of the budget: most that planned checkpoints hold before their first hit.
   TierDeadlines deadlines;
   int64_t tier_copy_bytes_max = 0;  // Copies on their way from tiers, and as much again to them.
 };
@@ -22,7 +22,7 @@ struct CacheTuning {
 inline CacheTuning TuningOf(const config::Config::Cache& config) {
   using std::chrono::nanoseconds;
   return {.placement = config.placement,
-          .placement_slots = static_cast<int32_t>(config.placement_slots),
+          .planned_checkpoints_max = static_cast<int32_t>(config.planned_checkpoints_max),
           .eviction = config.eviction,
           .probation_share = config.probation_share,
           .deadlines = {.read = nanoseconds(config.tiers.read_timeout).count(),

@@ -1,4 +1,5 @@
-// How much memory sequences take: the cache never sees a model, only these numbers (engine/bind_model.h fills them in).
+// How much memory sequences take: the cache never sees a model, only these numbers (engine/loop/bind_model.h fills them
+// in).
 #pragma once
 
 #include <cstdint>

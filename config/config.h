@@ -78,7 +78,7 @@ struct Config {
   struct Cache {
     bool enabled = true;
     std::string placement{kPlacementNames.front()};
-    int64_t placement_slots = 8;
+    int64_t planned_checkpoints_max = 8;
     std::string eviction{kEvictionNames.front()};
     double probation_share = 0.02;
     struct Tiers {

@@ -137,8 +137,9 @@ std::vector<Field> MakeFields() {
        ChoiceKind{+[](Config& c) -> std::string& { return c.cache.placement; }, Choices(kPlacementNames)},
        "Where a prompt leaves recurrent states: where earlier prompts of its kind were come back to (`optimal-dp`), or "
        "as other servers do, for comparison. The bits do not depend on it."},
-      {"cache.placement_slots", IntKind{+[](Config& c) -> int64_t& { return c.cache.placement_slots; }, 0, 1024},
-       "Most states a prompt leaves beside those at its end, at branches and at hints."},
+      {"cache.planned_checkpoints_max",
+       IntKind{+[](Config& c) -> int64_t& { return c.cache.planned_checkpoints_max; }, 0, 1024},
+       "Most checkpoints a prompt leaves beside those at its end, at branches and at hints."},
       {"cache.eviction",
        ChoiceKind{+[](Config& c) -> std::string& { return c.cache.eviction; }, Choices(kEvictionNames)},
        "What goes first where memory is short; `duel` follows the order that has saved more of late."},

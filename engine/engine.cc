@@ -14,14 +14,14 @@
 
 #include "base/check.h"
 #include "cache/cache_manager.h"
-#include "engine/bind_model.h"
-#include "engine/inbox.h"
-#include "engine/runner.h"
+#include "engine/loop/bind_model.h"
+#include "engine/loop/inbox.h"
+#include "engine/loop/runner.h"
+#include "engine/loop/sequence.h"
 #include "engine/sample/logprobs.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/fair_queue.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/sequence.h"
 #include "engine/speculate/speculator.h"
 #include "kernels/numerics.h"
 

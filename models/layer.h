@@ -15,7 +15,7 @@
 namespace invar::models {
 
 // One forward as layers see it: T rows of all spans. The spans' layer-dependent fields are written by each mixer.
-struct Step {
+struct ForwardPass {
   kernels::Backend& backend;
   Scratch& scratch;
   const SequenceMemory& memory;
@@ -30,7 +30,7 @@ struct Step {
 };
 
 // Recurrent states going over logged rows, as layers see it: T rows of all advances.
-struct AdvanceStep {
+struct AdvancePass {
   kernels::Backend& backend;
   Scratch& scratch;
   const SequenceMemory& memory;
@@ -46,9 +46,9 @@ class Mixer {
   virtual ~Mixer() = default;
   virtual void Bind(const LoadedWeights& weights) = 0;
   // residual += mixer(x). x [T, hidden], residual [T, hidden]. Effects: KV pages and states of the spans.
-  virtual void Run(Step& step, const kernels::Activations& x, kernels::F32View residual) = 0;
+  virtual void Run(ForwardPass& pass, const kernels::Activations& x, kernels::F32View residual) = 0;
   // The layer's states go over rows that Run logged; at most Run's scratch. Mixers without states have nothing to do.
-  virtual void Advance(AdvanceStep&) {}
+  virtual void Advance(AdvancePass&) {}
   // Takes what Run takes of `scratch` for `rows` rows.
   virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
   virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
@@ -58,7 +58,7 @@ class Mlp {
  public:
   virtual ~Mlp() = default;
   virtual void Bind(const LoadedWeights& weights) = 0;
-  virtual void Run(Step& step, const kernels::Activations& x, kernels::F32View residual) = 0;
+  virtual void Run(ForwardPass& pass, const kernels::Activations& x, kernels::F32View residual) = 0;
   virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
   virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
 };

@@ -188,24 +188,24 @@ class LayerStack final : public Model {
     const Activations normed = Rows(normed_, rows);
     const F32View cos = Rows(cos_, rows);
     const F32View sin = Rows(sin_, rows);
-    Step step{.backend = backend_,
-              .scratch = scratch_,
-              .memory = memory,
-              .spans = spans,
-              .rows = rows,
-              .cos = cos,
-              .sin = sin,
-              .kv_spans = kv_spans_,
-              .state_spans = state_spans_,
-              .emitted = emitted_,
-              .spec = spec_};
+    ForwardPass pass{.backend = backend_,
+                     .scratch = scratch_,
+                     .memory = memory,
+                     .spans = spans,
+                     .rows = rows,
+                     .cos = cos,
+                     .sin = sin,
+                     .kv_spans = kv_spans_,
+                     .state_spans = state_spans_,
+                     .emitted = emitted_,
+                     .spec = spec_};
     Embed(x);
     backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
     for (const Layer& layer : stack_.layers) {
       backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
-      layer.mixer->Run(step, normed, x);
+      layer.mixer->Run(pass, normed, x);
       backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
-      layer.mlp->Run(step, normed, x);
+      layer.mlp->Run(pass, normed, x);
     }
     return Head(spans, x);
   }
@@ -214,7 +214,7 @@ class LayerStack final : public Model {
     if (spec_.state_bytes == 0 || advances.empty()) return;
     const FlushDenormals flush;
     CheckAdvances(spec_, advances);
-    AdvanceStep step{.backend = backend_,
+    AdvancePass pass{.backend = backend_,
                      .scratch = scratch_,
                      .memory = memory,
                      .advances = advances,
@@ -222,8 +222,8 @@ class LayerStack final : public Model {
                      .state_spans = state_spans_,
                      .emitted = emitted_,
                      .spec = spec_};
-    Check(step.rows <= max_rows_, "rows to go over fit the limit given at load", step.rows, max_rows_);
-    for (const Layer& layer : stack_.layers) layer.mixer->Advance(step);
+    Check(pass.rows <= max_rows_, "rows to go over fit the limit given at load", pass.rows, max_rows_);
+    for (const Layer& layer : stack_.layers) layer.mixer->Advance(pass);
   }
 
  private:
@@ -397,9 +397,9 @@ StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std
   Check(options.max_batch_tokens > 0 && options.max_logits_rows > 0, "limits of a forward are positive",
         options.max_batch_tokens, options.max_logits_rows);
   if (Status s = CheckBackendTakes(plan, options.folder, backend); !s.ok()) return s;
-  StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  WeightPlan weights(*checkpoint);
+  StatusOr<WeightFiles> files = WeightFiles::Open(options.folder);
+  if (!files.ok()) return files.status();
+  WeightPlan weights(*files);
   auto stack = std::make_unique<LayerStack>(plan, options, backend, weights);
   if (!weights.status().ok()) return weights.status();
   std::vector<std::string> unused;

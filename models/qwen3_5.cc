@@ -1,4 +1,4 @@
-// Qwen3.5 (also 3.6 and 3.8): Gated DeltaNet and gated full attention, dense MLP or experts. Published checkpoints wrap
+// Qwen3.5 (also 3.6 and 3.8): Gated DeltaNet and gated full attention, dense MLP or experts. Published folders wrap
 // the text model: its fields lie under text_config, its tensors under model.language_model.; text-only ones are flat.
 #include "models/stack_plan.h"
 
@@ -23,7 +23,7 @@ ConfigReader TextSection(ConfigReader& top, const std::string& text_type, StackP
   if (section->String("model_type", text_type) != text_type) {
     section->Fail("model_type", "\"" + text_type + "\"", section->Found("model_type"));
   }
-  top.Refuse("quantization_config", "quantized checkpoints are not supported; use the unquantized one");
+  top.Refuse("quantization_config", "quantized weights are not supported; use the unquantized ones");
   plan.tied_embeddings = section->Bool("tie_word_embeddings", false);
   if (top.Has("tie_word_embeddings")) {
     if (section->Has("tie_word_embeddings") &&

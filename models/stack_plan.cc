@@ -44,7 +44,7 @@ void ReadCommon(ConfigReader& config, StackPlan& plan) {
   const std::shared_ptr<const MixerPlan> attention = ReadMixer("full_attention", config);
   for (LayerPlan& layer : plan.layers) layer.mixer = attention;
   if (config.String("hidden_act", "silu") != "silu") config.Fail("hidden_act", "\"silu\"", config.Found("hidden_act"));
-  config.Refuse("quantization_config", "quantized checkpoints are not supported; use the unquantized one");
+  config.Refuse("quantization_config", "quantized weights are not supported; use the unquantized ones");
 }
 
 void ReadAttention(ConfigReader& config, const double partial_rotary_default, StackPlan& plan) {

@@ -56,7 +56,7 @@ std::vector<cache::TreeNode> RandomTree(const int32_t nodes) {
 // One request of a class that has learned: plan, then tell what came of it.
 Timed PlannerTime() {
   cache::InlinePlanExecutor executor;
-  cache::CheckpointPlanner planner({.slots = 8}, cache::MakePlacement("optimal-dp"), executor);
+  cache::CheckpointPlanner planner({.places = 8}, cache::MakePlacement("optimal-dp"), executor);
   constexpr int32_t kLength = 32'768;
   const cache::ClassKey key = {.size_bucket = cache::SizeBucket(kLength)};
   SplitMix64 random(3);
@@ -64,9 +64,9 @@ Timed PlannerTime() {
     if (i % 4 == 0) planner.ObserveEntry(key);
     planner.ObserveOverlap(key, {.length = kLength, .depth = 1 + static_cast<int32_t>(random.Next() % kLength)});
   }
-  // A price nothing is worth would end early; this one fills the slots, the dearest case.
+  // A price nothing is worth would end early; this one fills the places, the dearest case.
   const cache::PlanRequest request = {.key = key, .to = kLength, .price = 100 * cache::kWeightOne};
-  return {"Planner/request/t32768_slots8", BestSeconds(200, [&] { planner.Plan(request); }), 100e-6};
+  return {"Planner/request/t32768_places8", BestSeconds(200, [&] { planner.Plan(request); }), 100e-6};
 }
 
 std::vector<Timed> TimeAll() {
@@ -87,13 +87,13 @@ std::vector<Timed> TimeAll() {
   return out;
 }
 
-Json OnlineRow(const DepthWorkload& workload, const int32_t slots) {
-  OnlineOptions options = {.slots = slots};
+Json OnlineRow(const DepthWorkload& workload, const int32_t places) {
+  OnlineOptions options = {.places = places};
   if (workload.name == "fluctuating") options.length_min = options.length_max;
   const auto tokens = [&](const OnlinePolicy policy) { return RunOnline(workload, policy, options).recomputed_tokens; };
   const OnlineResult learned = RunOnline(workload, OnlinePolicy::kLearned, options);
   return {{"workload", workload.name},
-          {"slots", slots},
+          {"places", places},
           {"balanced", tokens(OnlinePolicy::kBalanced)},
           {"end_only", tokens(OnlinePolicy::kEndOnly)},
           {"branch_on_demand", tokens(OnlinePolicy::kBranchOnDemand)},
@@ -122,7 +122,7 @@ int Main(const bool as_json) {
   const std::vector<Timed> times = TimeAll();
   std::vector<Json> online;
   for (const DepthWorkload& workload : DepthWorkloads()) {
-    for (const int32_t slots : {2, 4, 8}) online.push_back(OnlineRow(workload, slots));
+    for (const int32_t places : {2, 4, 8}) online.push_back(OnlineRow(workload, places));
   }
   Print(times, online, as_json);
   return std::all_of(times.begin(), times.end(),

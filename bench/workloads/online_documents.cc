@@ -39,7 +39,7 @@ int64_t Recomputed(const Depths& positions, const int32_t depth) {
 int32_t BlockEnd(const int32_t depth) { return depth - depth % cache::kGridTokens; }
 
 // Checkpoints by last use, newest first.
-int64_t OnDemand(const Document& document, const int32_t slots) {
+int64_t OnDemand(const Document& document, const int32_t places) {
   Depths by_use;
   int64_t tokens = 0;
   for (const int32_t depth : document.later) {
@@ -52,15 +52,15 @@ int64_t OnDemand(const Document& document, const int32_t slots) {
     const int32_t block_end = BlockEnd(depth);
     if (block_end == 0 || (!by_use.empty() && by_use.front() == block_end)) continue;
     by_use.insert(by_use.begin(), block_end);
-    if (static_cast<int32_t>(by_use.size()) > slots) by_use.pop_back();
+    if (static_cast<int32_t>(by_use.size()) > places) by_use.pop_back();
   }
   return tokens;
 }
 
 class Learned {
  public:
-  explicit Learned(const int32_t slots)
-      : planner_({.slots = slots, .merge_tokens = 1}, cache::MakePlacement("optimal-dp"), executor_) {}
+  explicit Learned(const int32_t places)
+      : planner_({.places = places, .merge_tokens = 1}, cache::MakePlacement("optimal-dp"), executor_) {}
 
   int64_t Serve(const Document& document) {
     const cache::ClassKey key = {.size_bucket = cache::SizeBucket(document.length)};
@@ -84,8 +84,8 @@ class Learned {
   cache::PlanRequest request_;
 };
 
-Depths Balanced(const int32_t length, const int32_t slots) {
-  return cache::MakePlacement("balanced")->Place({.length = length, .slots = slots});
+Depths Balanced(const int32_t length, const int32_t places) {
+  return cache::MakePlacement("balanced")->Place({.length = length, .places = places});
 }
 
 int64_t Sum(const Document& document, const Depths& positions) {
@@ -94,32 +94,32 @@ int64_t Sum(const Document& document, const Depths& positions) {
   return tokens;
 }
 
-int64_t Hindsight(const Document& document, const int32_t slots) {
-  const cache::ChainDp best(cache::DemandOfDepths(document.later, document.length), slots);
-  return Sum(document, best.Positions(best.slots()));
+int64_t Hindsight(const Document& document, const int32_t places) {
+  const cache::ChainDp best(cache::DemandOfDepths(document.later, document.length), places);
+  return Sum(document, best.Positions(best.places()));
 }
 
 }  // namespace
 
 OnlineResult RunOnline(const DepthWorkload& workload, const OnlinePolicy policy, const OnlineOptions& options) {
-  Learned learned(options.slots);
+  Learned learned(options.places);
   int64_t tokens = 0;
   for (const Document& document : Draw(workload, options)) {
     switch (policy) {
       case OnlinePolicy::kBalanced:
-        tokens += Sum(document, Balanced(document.length, options.slots));
+        tokens += Sum(document, Balanced(document.length, options.places));
         break;
       case OnlinePolicy::kEndOnly:
         tokens += Sum(document, {BlockEnd(document.length)});
         break;
       case OnlinePolicy::kBranchOnDemand:
-        tokens += OnDemand(document, options.slots);
+        tokens += OnDemand(document, options.places);
         break;
       case OnlinePolicy::kLearned:
         tokens += learned.Serve(document);
         break;
       case OnlinePolicy::kHindsight:
-        tokens += Hindsight(document, options.slots);
+        tokens += Hindsight(document, options.places);
         break;
     }
   }

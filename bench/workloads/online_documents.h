@@ -26,7 +26,7 @@ struct OnlineOptions {
   int32_t requests = 12;      // Later ones a document.
   int32_t length_min = 4096;  // Lengths are uniform between the two.
   int32_t length_max = 8192;
-  int32_t slots = 4;  // M.
+  int32_t places = 4;  // M.
   uint64_t seed = 1;
 };
 

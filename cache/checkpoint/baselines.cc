@@ -1,4 +1,4 @@
-// Placements that learn nothing: fixed formulas of length N and slots M, and the behaviours of other servers. Kept
+// Placements that learn nothing: fixed formulas of length N and places M, and the behaviours of other servers. Kept
 // selectable, so that what the optimal placement gains can be measured in the same code.
 // Formulas: sparse prefix caching, arXiv 2605.05219 (balanced, block, logarithmic, sqrt).
 #include <algorithm>
@@ -14,15 +14,16 @@ using Positions = std::vector<int32_t>;
 
 class FixedPlacement final : public PlacementPolicy {
  public:
-  using Formula = Positions (*)(int64_t length, int64_t slots);
+  using Formula = Positions (*)(int64_t length, int64_t places);
   FixedPlacement(const PlacementTraits traits, const Formula formula) : traits_(traits), formula_(formula) {}
 
   PlacementTraits traits() const override { return traits_; }
 
   // Short prefixes make neighbours meet and first positions fall to 0, where state is free: both are left out.
   Positions Place(const PlacementProblem& problem) const override {
-    Check(problem.length >= 1 && problem.slots >= 0, "a problem has a length and slots", problem.length, problem.slots);
-    Positions positions = formula_(problem.length, problem.slots);
+    Check(problem.length >= 1 && problem.places >= 0, "a problem has a length and places", problem.length,
+          problem.places);
+    Positions positions = formula_(problem.length, problem.places);
     std::sort(positions.begin(), positions.end());
     positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
     std::erase_if(positions, [&](const int32_t position) {
@@ -40,29 +41,29 @@ Positions Nothing(int64_t, int64_t) { return {}; }
 
 Positions TheEnd(const int64_t length, int64_t) { return {static_cast<int32_t>(length)}; }
 
-// The first `slots` of At(1), At(2), ...; more slots than positions add nothing, so no more than `length` are asked
+// The first `places` of At(1), At(2), ...; more places than positions add nothing, so no more than `length` are asked
 // for.
 template <typename At>
-Positions FirstOf(const int64_t length, const int64_t slots, const At& at) {
+Positions FirstOf(const int64_t length, const int64_t places, const At& at) {
   Positions positions;
-  for (int64_t i = 1; i <= std::min(slots, length); ++i) positions.push_back(static_cast<int32_t>(at(i)));
+  for (int64_t i = 1; i <= std::min(places, length); ++i) positions.push_back(static_cast<int32_t>(at(i)));
   return positions;
 }
 
-Positions Balanced(const int64_t length, const int64_t slots) {
-  return FirstOf(length, slots, [&](const int64_t i) { return i * length / (std::min(slots, length) + 1); });
+Positions Balanced(const int64_t length, const int64_t places) {
+  return FirstOf(length, places, [&](const int64_t i) { return i * length / (std::min(places, length) + 1); });
 }
 
-Positions Block(const int64_t length, const int64_t slots) {
-  return FirstOf(length, slots, [&](const int64_t i) { return i * length / std::min(slots, length); });
+Positions Block(const int64_t length, const int64_t places) {
+  return FirstOf(length, places, [&](const int64_t i) { return i * length / std::min(places, length); });
 }
 
-Positions Logarithmic(const int64_t length, const int64_t slots) {
-  return FirstOf(length, std::min<int64_t>(slots, 32), [&](const int64_t i) { return length >> (i - 1); });
+Positions Logarithmic(const int64_t length, const int64_t places) {
+  return FirstOf(length, std::min<int64_t>(places, 32), [&](const int64_t i) { return length >> (i - 1); });
 }
 
-Positions LogarithmicEnd(const int64_t length, const int64_t slots) {
-  return FirstOf(length, std::min<int64_t>(slots, 32), [&](const int64_t i) { return length - (length >> i); });
+Positions LogarithmicEnd(const int64_t length, const int64_t places) {
+  return FirstOf(length, std::min<int64_t>(places, 32), [&](const int64_t i) { return length - (length >> i); });
 }
 
 // As many as the length asks for, whatever the budget: the paper's comparison with one checkpoint every sqrt(N) tokens.

@@ -11,8 +11,8 @@ namespace {
 // Later requests a prefix, beyond which more make no difference to any plan and only endanger the range of costs.
 constexpr int64_t kRateMax = int64_t{1} << 32;
 
-// Measured on three shapes of depths, 8 slots: from 10 observations 145 / 644 / 181 tokens without smoothing, 142 / 564
-// / 164 with one, 139 / 501 / 185 with two; from 30 on one is best; from 1,000 on it makes no difference.
+// Measured on three shapes of depths, 8 places: from 10 observations 145 / 644 / 181 tokens without smoothing, 142 /
+// 564 / 164 with one, 139 / 501 / 185 with two; from 30 on one is best; from 1,000 on it makes no difference.
 int64_t PseudoObservations(const int64_t observations) { return observations <= 10 * kWeightOne ? 2 : 1; }
 
 int32_t CellCount(const Anchor anchor, const int32_t length) {

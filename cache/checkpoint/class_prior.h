@@ -54,7 +54,7 @@ Demand DemandFor(const ClassPrior& prior, Anchor anchor, int32_t length);
 
 // Fills in `next.back_test` and `next.anchor`: for each overlap, what `last`'s plans by each anchor would have cost it,
 // checkpoints included. The first plan of a class has no `last` and is tested on what it was made of.
-// `problem` gives slots, price and restore cost.
+// `problem` gives places, price and restore cost.
 void BackTest(const ClassPrior* last, std::span<const Overlap> overlaps, const PlacementPolicy& policy,
               const PlacementProblem& problem, ClassPrior& next);
 

@@ -72,11 +72,11 @@ struct RunningSums {
 
 }  // namespace
 
-ChainDp::ChainDp(const DemandView demand, const int32_t slots, const int32_t restore_tokens) {
+ChainDp::ChainDp(const DemandView demand, const int32_t places, const int32_t restore_tokens) {
   CheckDemand(demand);
-  Check(slots >= 0 && restore_tokens >= 0, "slots and the restore cost are not negative", slots, restore_tokens);
+  Check(places >= 0 && restore_tokens >= 0, "places and the restore cost are not negative", places, restore_tokens);
   const auto points = static_cast<int32_t>(demand.size());
-  const int32_t layers = std::min(slots, points);
+  const int32_t layers = std::min(places, points);
   const RunningSums sums(demand);
   depths_.reserve(points);
   for (const DepthWeight& point : demand) depths_.push_back(point.depth);
@@ -107,11 +107,11 @@ ChainDp::ChainDp(const DemandView demand, const int32_t slots, const int32_t res
   }
 }
 
-std::vector<int32_t> ChainDp::Positions(const int32_t slots) const {
-  Check(slots >= 0 && slots <= this->slots(), "a layer that was computed", slots);
+std::vector<int32_t> ChainDp::Positions(const int32_t places) const {
+  Check(places >= 0 && places <= this->places(), "a layer that was computed", places);
   std::vector<int32_t> positions;
   auto j = static_cast<int32_t>(depths_.size());
-  for (int32_t m = slots; m > 0; --m) {
+  for (int32_t m = places; m > 0; --m) {
     const int32_t choice = choices_[static_cast<size_t>(m - 1) * (depths_.size() + 1) + j];
     if (choice < 0) continue;
     positions.push_back(depths_[choice]);

@@ -16,24 +16,25 @@
 
 namespace invar::cache {
 
-// The best placements of 0..slots checkpoints, all from one run: O(K x slots) time, 4 bytes a cell.
+// The best placements of 0..places checkpoints, all from one run: O(K x places) time, 4 bytes a cell.
 class ChainDp {
  public:
-  // Requires: CheckDemand(demand), slots >= 0, restore_tokens >= 0. Resuming at a checkpoint costs `restore_tokens` of
+  // Requires: CheckDemand(demand), places >= 0, restore_tokens >= 0. Resuming at a checkpoint costs `restore_tokens` of
   // work more than the tokens run again; checkpoints at or before that depth never pay.
-  ChainDp(DemandView demand, int32_t slots, int32_t restore_tokens = 0);
+  ChainDp(DemandView demand, int32_t places, int32_t restore_tokens = 0);
 
   // Most checkpoints that were considered: more than one a support point cannot help.
-  int32_t slots() const { return static_cast<int32_t>(costs_.size()) - 1; }
-  // Least cost with at most `slots` checkpoints. Convex in `slots`: gains fall.
-  int64_t Cost(const int32_t slots) const { return costs_[slots]; }
+  int32_t places() const { return static_cast<int32_t>(costs_.size()) - 1; }
+  // Least cost with at most `places` checkpoints. Convex in `places`: gains fall.
+  int64_t Cost(const int32_t places) const { return costs_[places]; }
   // The positions that reach it, ascending.
-  std::vector<int32_t> Positions(int32_t slots) const;
+  std::vector<int32_t> Positions(int32_t places) const;
 
  private:
-  std::vector<int32_t> depths_;   // The support.
-  std::vector<int64_t> costs_;    // [slots + 1]
-  std::vector<int32_t> choices_;  // [slots][K + 1]: last checkpoint among the first j depths, or -1: this slot unused.
+  std::vector<int32_t> depths_;  // The support.
+  std::vector<int64_t> costs_;   // [places + 1]
+  std::vector<int32_t>
+      choices_;  // [places][K + 1]: last checkpoint among the first j depths, or -1: this place unused.
 };
 
 // The price form: positions that minimise RecomputeCost + price x count, with any count. O(K).

@@ -1,7 +1,7 @@
 // The default placement: the exact solver between the checkpoints that exist anyway.
 // A fixed checkpoint cuts the prefix: what lies before it and after it never share a resume point. Each stretch is one
-// problem on depths counted from its fixed checkpoint, and since each stretch's cost is convex in its slots, handing
-// the slots out one by one to the largest gain is exact for all stretches together.
+// problem on depths counted from its fixed checkpoint, and since each stretch's cost is convex in its places, handing
+// the places out one by one to the largest gain is exact for all stretches together.
 #include <algorithm>
 
 #include "base/check.h"
@@ -43,16 +43,16 @@ std::vector<int32_t> AtPrice(const std::vector<Stretch>& stretches, const int64_
   return all;
 }
 
-// At most `slots`, and none that saves no more than the price. Equal gains go to the shallower stretch.
-std::vector<int32_t> WithinSlots(const std::vector<Stretch>& stretches, const int64_t price, const int32_t slots) {
+// At most `places`, and none that saves no more than the price. Equal gains go to the shallower stretch.
+std::vector<int32_t> WithinPlaces(const std::vector<Stretch>& stretches, const int64_t price, const int32_t places) {
   std::vector<ChainDp> solved;
   solved.reserve(stretches.size());
-  for (const Stretch& stretch : stretches) solved.emplace_back(stretch.demand, slots, stretch.restore_tokens);
+  for (const Stretch& stretch : stretches) solved.emplace_back(stretch.demand, places, stretch.restore_tokens);
   std::vector<int32_t> given(stretches.size(), 0);
   const auto gain = [&](const size_t i) {
-    return given[i] < solved[i].slots() ? solved[i].Cost(given[i]) - solved[i].Cost(given[i] + 1) : int64_t{0};
+    return given[i] < solved[i].places() ? solved[i].Cost(given[i]) - solved[i].Cost(given[i] + 1) : int64_t{0};
   };
-  for (int32_t slot = 0; slot < slots; ++slot) {
+  for (int32_t place = 0; place < places; ++place) {
     size_t best = 0;
     for (size_t i = 1; i < stretches.size(); ++i) {
       if (gain(i) > gain(best)) best = i;
@@ -71,16 +71,17 @@ class OptimalDpPlacement final : public PlacementPolicy {
     return {.keeps_kv = true, .at_end = true, .at_branch = true, .at_hints = true, .reads_demand = true};
   }
 
-  // The price form is the cheaper one and, where it stays within the slots, the answer.
+  // The price form is the cheaper one and, where it stays within the places, the answer.
   std::vector<int32_t> Place(const PlacementProblem& problem) const override {
-    Check(problem.length >= 1 && problem.slots >= 0, "a problem has a length and slots", problem.length, problem.slots);
+    Check(problem.length >= 1 && problem.places >= 0, "a problem has a length and places", problem.length,
+          problem.places);
     Check(problem.demand.empty() || problem.demand.back().depth <= problem.length, "demand lies in the prefix");
     const std::vector<Stretch> stretches = Cut(problem);
     if (problem.price > 0) {
       const std::vector<int32_t> positions = AtPrice(stretches, std::min(problem.price, kCostMax));
-      if (positions.size() <= static_cast<size_t>(problem.slots)) return positions;
+      if (positions.size() <= static_cast<size_t>(problem.places)) return positions;
     }
-    return WithinSlots(stretches, problem.price, problem.slots);
+    return WithinPlaces(stretches, problem.price, problem.places);
   }
 };
 

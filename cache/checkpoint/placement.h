@@ -13,11 +13,11 @@
 
 namespace invar::cache {
 
-// Place() minimises RecomputeCost + price x (checkpoints placed), with at most `slots` placed.
+// Place() minimises RecomputeCost + price x (checkpoints placed), with at most `places` placed.
 struct PlacementProblem {
   DemandView demand{};               // Depths from the start of the prefix, at most `length`.
   int32_t length = 0;                // N: tokens of the prefix; at least 1.
-  int32_t slots = 0;                 // M: most checkpoints to place; at least 0.
+  int32_t places = 0;                // M: most checkpoints to place; at least 0.
   int64_t price = 0;                 // What one checkpoint must save, weight x tokens.
   std::span<const int32_t> fixed{};  // Checkpoints that exist anyway, ascending in 1..length; not placed again.
   int32_t restore_tokens = 0;        // Work of one restore, in tokens of prefill.

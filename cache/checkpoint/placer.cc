@@ -40,7 +40,7 @@ CheckpointPlacer::CheckpointPlacer(const PlacerOptions& options, RadixTree& tree
       traits_(placement_->traits()),
       learns_(options.learns && traits_.reads_demand),
       clock_(options.clock),
-      planner_({.slots = options.slots}, placement_, executor) {}
+      planner_({.places = options.places}, placement_, executor) {}
 
 std::optional<ClassKey> CheckpointPlacer::ClassOf(const PrefixQuery& query, const Match& found) const {
   const int32_t length = StableEnd(query) - found.tokens;

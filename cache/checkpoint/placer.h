@@ -22,7 +22,7 @@ namespace invar::cache {
 
 struct PlacerOptions {
   std::string_view placement;    // One of PlacementNames().
-  int32_t slots = 8;             // Most checkpoints a prompt beside the fixed ones.
+  int32_t places = 8;            // Most checkpoints a prompt beside the fixed ones.
   bool learns = true;            // From classes of prefixes, where the placement can.
   const Clock* clock = nullptr;  // Times what the planner does, for AddTo; null: not timed.
 };

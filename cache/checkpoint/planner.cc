@@ -117,7 +117,7 @@ CheckpointPlanner::CheckpointPlanner(const PlannerOptions& options, std::shared_
       traits_(policy_->traits()),
       executor_(executor),
       mailbox_(std::make_shared<Mailbox>()) {
-  Check(options.slots >= 0 && options.merge_tokens >= 1 && options.classes_max >= 1 &&
+  Check(options.places >= 0 && options.merge_tokens >= 1 && options.classes_max >= 1 &&
             options.observations_first >= 1 && options.observations_max >= 1 &&
             options.observations_first <= kBackTestMax && options.observations_max <= kBackTestMax,
         "planner options are in range");
@@ -200,7 +200,8 @@ void CheckpointPlanner::Renew(Class& of) {
   executor_.Run([mailbox = mailbox_, policy = policy_, options = options_, price = of.price, key = of.key,
                  serial = of.serial, last = of.prior, overlaps = std::exchange(of.since_renewal, {}),
                  next = std::move(next)] {
-    const PlacementProblem problem = {.slots = options.slots, .price = price, .restore_tokens = options.restore_tokens};
+    const PlacementProblem problem = {
+        .places = options.places, .price = price, .restore_tokens = options.restore_tokens};
     BackTest(last.get(), overlaps, *policy, problem, *next);
     const MutexLock lock(mailbox->mu);
     mailbox->finished.push_back({.key = key, .serial = serial, .prior = next});
@@ -261,19 +262,19 @@ std::vector<Candidate> CheckpointPlanner::MergedFixed(const PlanRequest& request
 // means the whole prompt by its length; what lies before the segment is not placed again.
 std::vector<int32_t> CheckpointPlanner::PlannedDepths(const PlanRequest& request, const PlacementPolicy& policy,
                                                       const DemandView demand, const std::span<const Candidate> fixed,
-                                                      const int32_t slots) const {
+                                                      const int32_t places) const {
   if (request.to == request.from) return {};
   if (policy.traits().reads_demand) {
     const std::vector<int32_t> depths = DepthsIn(fixed, request);
     return policy.Place({.demand = demand,
                          .length = request.to - request.from,
-                         .slots = slots,
+                         .places = places,
                          .price = request.price,
                          .fixed = depths,
                          .restore_tokens = options_.restore_tokens});
   }
   std::vector<int32_t> planned;
-  for (const int32_t position : policy.Place({.length = request.to, .slots = slots})) {
+  for (const int32_t position : policy.Place({.length = request.to, .places = places})) {
     if (position > request.from) planned.push_back(position - request.from);
   }
   return planned;
@@ -283,7 +284,7 @@ std::vector<Candidate> CheckpointPlanner::Choose(const PlanRequest& request, con
   Check(request.resume <= request.from && request.from <= request.to, "resume, from, to ascend", request.resume,
         request.from, request.to);
   std::vector<Candidate> chosen = MergedFixed(request);
-  for (const int32_t depth : PlannedDepths(request, *policy_, demand, chosen, options_.slots)) {
+  for (const int32_t depth : PlannedDepths(request, *policy_, demand, chosen, options_.places)) {
     const int32_t at = request.from + depth;
     if (at - request.resume < options_.resume_spacing) continue;
     if (!IsCrowded(chosen, at, options_.merge_tokens)) Insert(chosen, {.at = at});
@@ -323,13 +324,13 @@ PlanExplanation CheckpointPlanner::Explain(const PlanRequest& request) {
   }
   out.chosen = Choose(request, out.demand);
   out.cost = RecomputeCost(out.demand, DepthsIn(out.chosen, request), options_.restore_tokens);
-  const auto slots = static_cast<int32_t>(std::count_if(
+  const auto places = static_cast<int32_t>(std::count_if(
       out.chosen.begin(), out.chosen.end(), [](const Candidate& c) { return c.kind == CheckpointKind::kPlanned; }));
   const std::vector<Candidate> fixed = MergedFixed(request);
   out.cost_of_fixed = RecomputeCost(out.demand, DepthsIn(fixed, request), options_.restore_tokens);
   for (const std::string_view name : PlacementNames()) {
     std::vector<int32_t> depths = DepthsIn(fixed, request);
-    const std::vector<int32_t> planned = PlannedDepths(request, *MakePlacement(name), out.demand, fixed, slots);
+    const std::vector<int32_t> planned = PlannedDepths(request, *MakePlacement(name), out.demand, fixed, places);
     depths.insert(depths.end(), planned.begin(), planned.end());
     std::sort(depths.begin(), depths.end());
     out.alternatives.push_back({.policy = name,

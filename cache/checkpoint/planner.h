@@ -52,7 +52,7 @@ struct PlanRequest {
 };
 
 struct PlannerOptions {
-  int32_t slots = 8;               // Most planned checkpoints a request.
+  int32_t places = 8;              // Most planned checkpoints a request.
   int32_t merge_tokens = 64;       // Checkpoints closer than this are one: running the tokens is cheaper than a state.
   int32_t resume_spacing = 8;      // A checkpoint closer than this behind the one resumed from is not made.
   int32_t restore_tokens = 0;      // Work of a restore, in tokens of prefill.
@@ -94,7 +94,7 @@ struct PlanExplanation {
   std::vector<Candidate> chosen;  // As Plan() gives them.
   int64_t cost = 0;               // Expected tokens run again with them, x kWeightOne.
   std::vector<Alternative>
-      alternatives;  // Every registered policy with as many slots as were planned; some place more.
+      alternatives;  // Every registered policy with as many places as were planned; some place more.
 };
 
 struct PlannerCounts {
@@ -124,7 +124,7 @@ class CheckpointPlanner {
 
   // The positions to leave a state at, ascending, closer than merge_tokens to no other. Where two meet, the more
   // important kind stays, of equal kinds the shallower; fixed kinds the policy does not use are left out.
-  // Effects: marks the class as used. Cost: <= 100 us at 32K tokens and 8 slots.
+  // Effects: marks the class as used. Cost: <= 100 us at 32K tokens and 8 places.
   std::vector<Candidate> Plan(const PlanRequest& request);
 
   // The same, with its reasons; changes nothing. Solves for every policy: for people, not for the path of a step.
@@ -150,7 +150,7 @@ class CheckpointPlanner {
   void Renew(Class& of);
   std::vector<Candidate> MergedFixed(const PlanRequest& request) const;
   std::vector<int32_t> PlannedDepths(const PlanRequest& request, const PlacementPolicy& policy, DemandView demand,
-                                     std::span<const Candidate> fixed, int32_t slots) const;
+                                     std::span<const Candidate> fixed, int32_t places) const;
   std::vector<Candidate> Choose(const PlanRequest& request, DemandView demand) const;
 
   // Set at construction.

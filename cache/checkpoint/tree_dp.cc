@@ -30,8 +30,8 @@ std::vector<int32_t> DepthsAbove(const TreeView tree, const std::vector<bool>& m
 }
 
 // Best split of the budget between two parts.
-Costs Convolve(const Costs& a, const Costs& b, const int32_t slots) {
-  const size_t size = std::min<size_t>(a.size() + b.size() - 1, slots + 1);
+Costs Convolve(const Costs& a, const Costs& b, const int32_t places) {
+  const size_t size = std::min<size_t>(a.size() + b.size() - 1, places + 1);
   Costs sum(size, INT64_MAX);
   for (size_t i = 0; i < std::min(a.size(), size); ++i) {
     for (size_t j = 0; j < b.size() && i + j < size; ++j) sum[i + j] = std::min(sum[i + j], a[i] + b[j]);
@@ -41,7 +41,7 @@ Costs Convolve(const Costs& a, const Costs& b, const int32_t slots) {
 
 class TreeDp {
  public:
-  TreeDp(const TreeView tree, const int32_t slots) : tree_(tree), slots_(slots), children_(tree.size()) {
+  TreeDp(const TreeView tree, const int32_t places) : tree_(tree), places_(places), children_(tree.size()) {
     std::vector<int32_t> level(tree.size(), 0);  // Ancestors of v, the root counted: columns of its table.
     for (size_t v = 0; v < tree.size(); ++v) {
       const int32_t parent = tree[v].parent;
@@ -77,13 +77,13 @@ class TreeDp {
   // Running convolutions of the children's tables at ancestor level `above`: parts[i] covers the first i children.
   std::vector<Costs> Parts(const std::vector<int32_t>& children, const int32_t above) const {
     std::vector<Costs> parts = {{0}};
-    for (const int32_t child : children) parts.push_back(Convolve(parts.back(), tables_[child][above], slots_));
+    for (const int32_t child : children) parts.push_back(Convolve(parts.back(), tables_[child][above], places_));
     return parts;
   }
 
   Costs Sum(const std::vector<int32_t>& children, const int32_t above) const {
     Costs sum = {0};
-    for (const int32_t child : children) sum = Convolve(sum, tables_[child][above], slots_);
+    for (const int32_t child : children) sum = Convolve(sum, tables_[child][above], places_);
     return sum;
   }
 
@@ -96,7 +96,7 @@ class TreeDp {
     for (int32_t l = 0; l < level; ++l) {
       Costs row = Sum(children_[v], l);
       for (int64_t& cost : row) cost += tree_[v].weight * (tree_[v].depth - depths[l]);
-      if (static_cast<int32_t>(row.size()) <= slots_) row.push_back(INT64_MAX);
+      if (static_cast<int32_t>(row.size()) <= places_) row.push_back(INT64_MAX);
       for (size_t k = 1; k < row.size(); ++k) {
         row[k] = std::min(row[k], placed[std::min(k - 1, placed.size() - 1)]);
       }
@@ -106,42 +106,42 @@ class TreeDp {
   }
 
   struct Pending {
-    int32_t v, level, above, slots;
+    int32_t v, level, above, places;
   };
 
-  // Splits `slots` over children by walking the running convolutions backwards.
+  // Splits `places` over children by walking the running convolutions backwards.
   void TraceParts(const std::vector<int32_t>& children, const int32_t above, const std::vector<Costs>& parts,
-                  int32_t slots) {
+                  int32_t places) {
     for (size_t i = children.size(); i > 0; --i) {
       const Costs& row = tables_[children[i - 1]][above];
       int32_t inside = 0;
-      while (slots - inside >= static_cast<int32_t>(parts[i - 1].size()) ||
-             parts[i - 1][slots - inside] + row[inside] != parts[i][slots]) {
+      while (places - inside >= static_cast<int32_t>(parts[i - 1].size()) ||
+             parts[i - 1][places - inside] + row[inside] != parts[i][places]) {
         ++inside;
       }
       const auto level = static_cast<int32_t>(tables_[children[i - 1]].size());
       pending_.push_back({children[i - 1], level, above, inside});
-      slots -= inside;
+      places -= inside;
     }
   }
 
   void TraceNode(const Pending& at) {
     const TreeNode& node = tree_[at.v];
-    const int64_t cost = tables_[at.v][at.above][at.slots];
+    const int64_t cost = tables_[at.v][at.above][at.places];
     const std::vector<Costs> skip = Parts(children_[at.v], at.above);
     const int64_t own = node.weight * (node.depth - DepthAt(at.v, at.above, at.level));
-    if (at.slots < static_cast<int32_t>(skip.back().size()) && skip.back()[at.slots] + own == cost) {
-      TraceParts(children_[at.v], at.above, skip, at.slots);
+    if (at.places < static_cast<int32_t>(skip.back().size()) && skip.back()[at.places] + own == cost) {
+      TraceParts(children_[at.v], at.above, skip, at.places);
       return;
     }
     placed_.push_back(at.v);
     const std::vector<Costs> below = Parts(children_[at.v], at.level);
-    const int32_t left = std::min(at.slots - 1, static_cast<int32_t>(below.back().size()) - 1);
+    const int32_t left = std::min(at.places - 1, static_cast<int32_t>(below.back().size()) - 1);
     TraceParts(children_[at.v], at.level, below, left);
   }
 
   const TreeView tree_;
-  const int32_t slots_;
+  const int32_t places_;
   std::vector<int32_t> tops_;
   std::vector<std::vector<int32_t>> children_;
   std::vector<std::vector<Costs>> tables_;  // [node][level of the nearest checkpoint above][checkpoints inside]
@@ -186,10 +186,10 @@ std::vector<int64_t> TreeMarginals(const TreeView tree, const std::span<const in
   return marginals;
 }
 
-std::vector<int32_t> PlaceOnTree(const TreeView tree, const int32_t slots) {
+std::vector<int32_t> PlaceOnTree(const TreeView tree, const int32_t places) {
   CheckTree(tree);
-  Check(slots >= 0, "slots are not negative", slots);
-  return TreeDp(tree, slots).Trace();
+  Check(places >= 0, "places are not negative", places);
+  return TreeDp(tree, places).Trace();
 }
 
 }  // namespace invar::cache

@@ -2,8 +2,8 @@
 // nearest checkpoint above v is at ancestor a and k checkpoints lie inside:
 //   place at v: convolution over children c of F(c, v, .) at k - 1
 //   skip:       weight(v) x (depth(v) - depth(a)) + convolution of F(c, a, .) at k
-// O(P x slots) time and memory for P = the sum of depths counted in nodes, so it serves small trees and judges
-// tree_lagrangian.h, which serves large ones. Cost on a tree is NOT convex in the slots: no single price finds every
+// O(P x places) time and memory for P = the sum of depths counted in nodes, so it serves small trees and judges
+// tree_lagrangian.h, which serves large ones. Cost on a tree is NOT convex in the places: no single price finds every
 // answer. Source: k-median on a directed tree (Vigneron, Gao, Golin, Italiano, Li, Information Processing Letters 74,
 // 2000). Threads: any; pure functions.
 #pragma once
@@ -33,7 +33,7 @@ int64_t TreeCost(TreeView tree, std::span<const int32_t> placed);
 // save. One O(n) pass: the weight below that no deeper checkpoint covers x the tokens to the checkpoint above.
 std::vector<int64_t> TreeMarginals(TreeView tree, std::span<const int32_t> placed);
 
-// Nodes that minimise TreeCost with at most `slots` checkpoints, ascending. Ties: fewest checkpoints.
-std::vector<int32_t> PlaceOnTree(TreeView tree, int32_t slots);
+// Nodes that minimise TreeCost with at most `places` checkpoints, ascending. Ties: fewest checkpoints.
+std::vector<int32_t> PlaceOnTree(TreeView tree, int32_t places);
 
 }  // namespace invar::cache

@@ -101,9 +101,9 @@ std::vector<int32_t> Indices(const std::vector<bool>& marks) {
   return out;
 }
 
-// Gives free slots to the largest gains, one after another; equal gains go to the smaller index.
-void Fill(const TreeView tree, std::vector<int32_t>& placed, const int32_t slots) {
-  while (static_cast<int32_t>(placed.size()) < slots) {
+// Gives free places to the largest gains, one after another; equal gains go to the smaller index.
+void Fill(const TreeView tree, std::vector<int32_t>& placed, const int32_t places) {
+  while (static_cast<int32_t>(placed.size()) < places) {
     std::vector<int64_t> gains = TreeMarginals(tree, placed);
     for (const int32_t v : placed) gains[v] = 0;
     const auto best = std::max_element(gains.begin(), gains.end());
@@ -114,8 +114,8 @@ void Fill(const TreeView tree, std::vector<int32_t>& placed, const int32_t slots
 }
 
 // Takes the smallest losses away, one after another; equal losses leave from the larger index.
-void Drop(const TreeView tree, std::vector<int32_t>& placed, const int32_t slots) {
-  while (static_cast<int32_t>(placed.size()) > slots) {
+void Drop(const TreeView tree, std::vector<int32_t>& placed, const int32_t places) {
+  while (static_cast<int32_t>(placed.size()) > places) {
     const std::vector<int64_t> losses = TreeMarginals(tree, placed);
     auto least = placed.begin();
     for (auto v = placed.begin(); v != placed.end(); ++v) {
@@ -152,10 +152,10 @@ std::vector<int32_t> PlaceOnTreeAtPrice(const TreeView tree, const int64_t price
   return Indices(marks);
 }
 
-TreeBudgetPlan PlaceOnTreeWithin(const TreeView tree, const int32_t slots) {
-  Check(slots >= 0, "slots are not negative", slots);
+TreeBudgetPlan PlaceOnTreeWithin(const TreeView tree, const int32_t places) {
+  Check(places >= 0, "places are not negative", places);
   TreeBudgetPlan plan{.nodes = PlaceOnTreeAtPrice(tree, 0), .price = 0};
-  const auto fits = [&](const std::vector<int32_t>& nodes) { return static_cast<int32_t>(nodes.size()) <= slots; };
+  const auto fits = [&](const std::vector<int32_t>& nodes) { return static_cast<int32_t>(nodes.size()) <= places; };
   if (fits(plan.nodes)) return plan;
   // At the price of everything nothing is worth placing. Invariant: `low` does not fit, `high` fits.
   int64_t low = 0;
@@ -168,8 +168,8 @@ TreeBudgetPlan PlaceOnTreeWithin(const TreeView tree, const int32_t slots) {
     (fits(nodes) ? high : low) = middle;
     (fits(nodes) ? fitting : too_many) = std::move(nodes);
   }
-  Fill(tree, fitting, slots);
-  Drop(tree, too_many, slots);
+  Fill(tree, fitting, places);
+  Drop(tree, too_many, places);
   plan.price = high;
   plan.nodes = TreeCost(tree, fitting) <= TreeCost(tree, too_many) ? std::move(fitting) : std::move(too_many);
   return plan;

@@ -21,11 +21,11 @@ namespace invar::cache {
 std::vector<int32_t> PlaceOnTreeAtPrice(TreeView tree, int64_t price);
 
 struct TreeBudgetPlan {
-  std::vector<int32_t> nodes;  // Ascending, at most the slots asked for.
-  int64_t price = 0;           // The least price whose own solution fits the slots.
+  std::vector<int32_t> nodes;  // Ascending, at most the places asked for.
+  int64_t price = 0;           // The least price whose own solution fits the places.
 };
 
-// Near-optimal nodes for at most `slots` checkpoints.
-TreeBudgetPlan PlaceOnTreeWithin(TreeView tree, int32_t slots);
+// Near-optimal nodes for at most `places` checkpoints.
+TreeBudgetPlan PlaceOnTreeWithin(TreeView tree, int32_t places);
 
 }  // namespace invar::cache

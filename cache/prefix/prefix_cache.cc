@@ -50,7 +50,7 @@ PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order
       probation_bytes_(ProbationBytes(options)),
       memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
       placer_({.placement = options.tuning.placement,
-               .slots = options.tuning.placement_slots,
+               .places = options.tuning.planned_checkpoints_max,
                .learns = options.plans && has_state_ && probation_bytes_ > 0,
                .clock = options.clock},
               tree_, executor),

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "engine/step.h"
+#include "engine/schedule/step.h"
 
 namespace invar::engine {
 

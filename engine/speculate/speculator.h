@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/loop/sequence.h"
 #include "engine/request.h"
-#include "engine/sequence.h"
+#include "engine/schedule/step.h"
 #include "engine/speculate/draft_length.h"
 #include "engine/speculate/drafter.h"
 #include "engine/stats.h"
-#include "engine/step.h"
 
 namespace invar::engine {
 

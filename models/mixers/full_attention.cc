@@ -64,12 +64,12 @@ class FullAttention final : public Mixer {
     k_norm_ = bind(k_norm_id_);
   }
 
-  void Run(Step& step, const Activations& x, const F32View residual) override {
-    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    PointAtKv(step);
+  void Run(ForwardPass& pass, const Activations& x, const F32View residual) override {
+    const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
+    PointAtKv(pass);
     const ConstF32View q = views.qkv.Columns(0, q_columns_);
-    Multiply(step.backend, x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
-    step.backend.QkvPrepare({.shape = shape_,
+    Multiply(pass.backend, x, qkv_weight_, qkv_bias_, kernels::LinearMode::kStore, views.qkv);
+    pass.backend.QkvPrepare({.shape = shape_,
                              .q = q,
                              .q_head_stride = q_head_stride(),
                              .k = views.qkv.Columns(q_columns_, kv_columns_),
@@ -77,20 +77,20 @@ class FullAttention final : public Mixer {
                              .q_norm = q_norm_,
                              .k_norm = k_norm_,
                              .norm_eps = norm_eps_,
-                             .cos = step.cos,
-                             .sin = step.sin,
-                             .spans = step.kv_spans,
+                             .cos = pass.cos,
+                             .sin = pass.sin,
+                             .spans = pass.kv_spans,
                              .q_out = views.q});
-    Observe(step, views.q);
+    Observe(pass, views.q);
     const ConstF32View gate =
         gated_ ? ConstF32View(q.Columns(shape_.head_dim, q_columns_ - shape_.head_dim)) : ConstF32View();
-    step.backend.Attention({.shape = shape_,
+    pass.backend.Attention({.shape = shape_,
                             .q = views.q,
-                            .spans = step.kv_spans,
+                            .spans = pass.kv_spans,
                             .gate = gate,
                             .gate_head_stride = gated_ ? q_head_stride() : 0,
                             .out = views.out});
-    Multiply(step.backend, views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
+    Multiply(pass.backend, views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {
@@ -111,24 +111,24 @@ class FullAttention final : public Mixer {
   };
 
   // Of this layer, in the full KV or in a view.
-  void PointAtKv(Step& step) const {
-    for (size_t i = 0; i < step.spans.size(); ++i) {
-      kernels::KvSpan& span = step.kv_spans[i];
+  void PointAtKv(ForwardPass& pass) const {
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      kernels::KvSpan& span = pass.kv_spans[i];
       span.kv.layer_offset_bytes = page_offset_bytes_;
-      if (step.spans[i].view.empty()) continue;
-      const ViewLayer& view = step.spans[i].view[static_cast<size_t>(layer_)];
+      if (pass.spans[i].view.empty()) continue;
+      const ViewLayer& view = pass.spans[i].view[static_cast<size_t>(layer_)];
       span.kv.body = view.body;
       span.first_position = view.slots;
     }
   }
 
-  void Observe(const Step& step, const Activations& queries) const {
-    for (size_t i = 0; i < step.spans.size(); ++i) {
-      if (step.spans[i].observer == nullptr) continue;
+  void Observe(const ForwardPass& pass, const Activations& queries) const {
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      if (pass.spans[i].observer == nullptr) continue;
       Activations rows = queries;
-      rows.data = queries.row_bytes(step.kv_spans[i].row_begin);
-      rows.rows = step.kv_spans[i].rows;
-      step.spans[i].observer->Queries(layer_, rows);
+      rows.data = queries.row_bytes(pass.kv_spans[i].row_begin);
+      rows.rows = pass.kv_spans[i].rows;
+      pass.spans[i].observer->Queries(layer_, rows);
     }
   }
 

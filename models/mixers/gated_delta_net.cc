@@ -89,33 +89,33 @@ class GatedDeltaNet final : public Mixer {
     norm_ = weights.vector(norm_id_);
   }
 
-  void Run(Step& step, const Activations& x, const F32View residual) override {
-    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    PointAtStates(step);
+  void Run(ForwardPass& pass, const Activations& x, const F32View residual) override {
+    const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
+    PointAtStates(pass);
     const int64_t z = net_.conv_dim();
     const int64_t b = z + net_.value_dim();
     const int64_t heads = net_.shape.heads_v;
-    Multiply(step.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
-    WriteLogs(step, views.input);
-    Scan(step.backend, step.state_spans, views, views.input.Columns(0, z), views.input.Columns(b, 2 * heads));
-    step.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
-    Multiply(step.backend, views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
+    Multiply(pass.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
+    WriteLogs(pass, views.input);
+    Scan(pass.backend, pass.state_spans, views, views.input.Columns(0, z), views.input.Columns(b, 2 * heads));
+    pass.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
+    Multiply(pass.backend, views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
   }
 
-  void Advance(AdvanceStep& step) override {
-    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+  void Advance(AdvancePass& pass) override {
+    const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
     int64_t row = 0;
     size_t emitted = 0;
-    for (size_t i = 0; i < step.advances.size(); ++i) {
-      const StateAdvance& advance = step.advances[i];
-      PointAt(step.memory, step.spec, advance.state, step.state_spans[i]);
-      PointAtCopies(step.memory, step.spec, advance.checkpoints, step.emitted, emitted);
+    for (size_t i = 0; i < pass.advances.size(); ++i) {
+      const StateAdvance& advance = pass.advances[i];
+      PointAt(pass.memory, pass.spec, advance.state, pass.state_spans[i]);
+      PointAtCopies(pass.memory, pass.spec, advance.checkpoints, pass.emitted, emitted);
       for (int32_t r = 0; r < advance.rows; ++r) {
-        std::memcpy(views.input.row(row++), advance.log.data() + LogOffset(step.spec, r), LogRowBytes());
+        std::memcpy(views.input.row(row++), advance.log.data() + LogOffset(pass.spec, r), LogRowBytes());
       }
     }
     const int64_t conv = net_.conv_dim();
-    Scan(step.backend, step.state_spans, views, views.input.Columns(0, conv),
+    Scan(pass.backend, pass.state_spans, views, views.input.Columns(0, conv),
          views.input.Columns(conv, int64_t{2} * net_.shape.heads_v));
   }
 
@@ -169,12 +169,12 @@ class GatedDeltaNet final : public Mixer {
                      const std::span<kernels::EmittedState> emitted, size_t& next) const {
     for (const StateCopy& copy : copies) PointAt(memory, spec, copy.to, emitted[next++]);
   }
-  void PointAtStates(Step& step) const {
+  void PointAtStates(ForwardPass& pass) const {
     size_t emitted = 0;
-    for (size_t i = 0; i < step.spans.size(); ++i) {
-      PointAt(step.memory, step.spec, step.spans[i].state, step.state_spans[i]);
-      PointAtCopies(step.memory, step.spec, step.spans[i].checkpoints, step.emitted, emitted);
-      if (!step.spans[i].state_log.empty()) WorkOnCopy(step.spans[i].state_log, step.state_spans[i]);
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      PointAt(pass.memory, pass.spec, pass.spans[i].state, pass.state_spans[i]);
+      PointAtCopies(pass.memory, pass.spec, pass.spans[i].checkpoints, pass.emitted, emitted);
+      if (!pass.spans[i].state_log.empty()) WorkOnCopy(pass.spans[i].state_log, pass.state_spans[i]);
     }
   }
 
@@ -192,14 +192,14 @@ class GatedDeltaNet final : public Mixer {
   int64_t LogOffset(const ModelSpec& spec, const int64_t row) const {
     return spec.state_log_head_bytes + row * spec.state_log_row_bytes + state_.log_offset_bytes;
   }
-  void WriteLogs(const Step& step, const F32View& input) const {
+  void WriteLogs(const ForwardPass& pass, const F32View& input) const {
     const auto conv = static_cast<size_t>(net_.conv_dim());
     const auto ba = static_cast<size_t>(2 * net_.shape.heads_v);
-    for (size_t i = 0; i < step.spans.size(); ++i) {
-      if (step.spans[i].state_log.empty()) continue;
-      for (int32_t r = 0; r < step.state_spans[i].rows; ++r) {
-        const float* const row = input.row(step.state_spans[i].row_begin + r);
-        std::byte* const to = step.spans[i].state_log.data() + LogOffset(step.spec, r);
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      if (pass.spans[i].state_log.empty()) continue;
+      for (int32_t r = 0; r < pass.state_spans[i].rows; ++r) {
+        const float* const row = input.row(pass.state_spans[i].row_begin + r);
+        std::byte* const to = pass.spans[i].state_log.data() + LogOffset(pass.spec, r);
         std::memcpy(to, row, sizeof(float) * conv);
         std::memcpy(to + sizeof(float) * conv, row + conv + net_.value_dim(), sizeof(float) * ba);
       }

@@ -45,11 +45,11 @@ class Experts final : public Mlp {
     bind(down_, down_weights_, down_residuals_);
   }
 
-  void Run(Step& step, const Activations& x, const F32View residual) override {
-    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
+  void Run(ForwardPass& pass, const Activations& x, const F32View residual) override {
+    const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
     const int64_t shared_columns = 2 * int64_t{experts_.shared_intermediate};
-    Multiply(step.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
-    step.backend.Experts({.x = x,
+    Multiply(pass.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
+    pass.backend.Experts({.x = x,
                           .router_logits = views.input.Columns(shared_columns, experts_.experts),
                           .top_k = experts_.top_k,
                           .normalize_top_k = experts_.normalize_top_k,
@@ -58,9 +58,9 @@ class Experts final : public Mlp {
                           .out = residual,
                           .gate_up_residual = gate_up_residuals_,
                           .down_residual = down_residuals_});
-    step.backend.SwiGlu(views.input.Columns(0, shared_columns), views.inner);
-    Multiply(step.backend, views.inner, shared_down_weight_, {}, kernels::LinearMode::kStore, views.shared);
-    step.backend.AddSigmoidScaled(views.shared, views.input.Columns(shared_columns + experts_.experts, 1), residual);
+    pass.backend.SwiGlu(views.input.Columns(0, shared_columns), views.inner);
+    Multiply(pass.backend, views.inner, shared_down_weight_, {}, kernels::LinearMode::kStore, views.shared);
+    pass.backend.AddSigmoidScaled(views.shared, views.input.Columns(shared_columns + experts_.experts, 1), residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {

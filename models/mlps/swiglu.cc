@@ -32,11 +32,11 @@ class SwiGlu final : public Mlp {
     if (down_bias_id_.has_value()) down_bias_ = weights.vector(*down_bias_id_);
   }
 
-  void Run(Step& step, const Activations& x, const F32View residual) override {
-    const Views views = Take(step.scratch, step.backend.numerics(), step.rows);
-    Multiply(step.backend, x, gate_up_weight_, gate_up_bias_, kernels::LinearMode::kStore, views.gate_up);
-    step.backend.SwiGlu(views.gate_up, views.inner);
-    Multiply(step.backend, views.inner, down_weight_, down_bias_, kernels::LinearMode::kAdd, residual);
+  void Run(ForwardPass& pass, const Activations& x, const F32View residual) override {
+    const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
+    Multiply(pass.backend, x, gate_up_weight_, gate_up_bias_, kernels::LinearMode::kStore, views.gate_up);
+    pass.backend.SwiGlu(views.gate_up, views.inner);
+    Multiply(pass.backend, views.inner, down_weight_, down_bias_, kernels::LinearMode::kAdd, residual);
   }
 
   void Measure(Scratch& scratch, const kernels::Numerics& numerics, const int64_t rows) const override {

@@ -39,18 +39,18 @@ StatusOr<Decoder> Decoder::Load(const nlohmann::json& section, const std::string
     decoder.byte_level_ = true;
     return decoder;
   }
-  const nlohmann::json& steps = Member(section, "decoders");
-  if (type == "Sequence" && steps.is_array()) {
-    for (size_t i = 0; i < steps.size(); ++i) {
+  const nlohmann::json& stages = Member(section, "decoders");
+  if (type == "Sequence" && stages.is_array()) {
+    for (size_t i = 0; i < stages.size(); ++i) {
       const std::string key = "decoder.decoders[" + std::to_string(i) + "]";
-      if (Status s = decoder.AddStep(steps[i], file, key); !s.ok()) return s;
+      if (Status s = decoder.AddStage(stages[i], file, key); !s.ok()) return s;
     }
     return decoder;
   }
   return UnsupportedField(file, "decoder", "ByteLevel, or Sequence", section);
 }
 
-Status Decoder::AddStep(const nlohmann::json& section, const std::string& file, const std::string& key) {
+Status Decoder::AddStage(const nlohmann::json& section, const std::string& file, const std::string& key) {
   const std::string type = TypeOf(section);
   if (type == "ByteLevel" && replacements_.empty() && !byte_fallback_ && !fused_) {
     byte_level_ = true;

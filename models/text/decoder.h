@@ -23,7 +23,7 @@ class Decoder {
   bool strips_leading_space() const { return strips_leading_space_; }
 
  private:
-  Status AddStep(const nlohmann::json& section, const std::string& file, const std::string& key);
+  Status AddStage(const nlohmann::json& section, const std::string& file, const std::string& key);
 
   bool byte_level_ = false;
   bool byte_fallback_ = false;

@@ -16,13 +16,13 @@ StatusOr<Normalizer> Normalizer::Load(const nlohmann::json& section, const std::
 Status Normalizer::Add(const nlohmann::json& section, const std::string& file, const std::string& key) {
   const std::string type = TypeOf(section);
   if (type == "NFC") {
-    steps_.emplace_back(Nfc{});
+    stages_.emplace_back(Nfc{});
     return OkStatus();
   }
   if (type == "Prepend") {
     StatusOr<std::string> prefix = StringMember(section, "prepend", file, key);
     if (!prefix.ok()) return prefix.status();
-    steps_.emplace_back(Prepend{*prefix});
+    stages_.emplace_back(Prepend{*prefix});
     return OkStatus();
   }
   if (type == "Replace") {
@@ -32,7 +32,7 @@ Status Normalizer::Add(const nlohmann::json& section, const std::string& file, c
     if (from->empty()) return UnsupportedField(file, key + ".pattern.String", "a string of at least one byte", pattern);
     StatusOr<std::string> to = StringMember(section, "content", file, key);
     if (!to.ok()) return to.status();
-    steps_.emplace_back(Replace{*from, *to});
+    stages_.emplace_back(Replace{*from, *to});
     return OkStatus();
   }
   const nlohmann::json& members = Member(section, "normalizers");
@@ -63,24 +63,24 @@ void Normalizer::Run(const Nfc&, MaskedText& text) {
   text = std::move(out);
 }
 
-void Normalizer::Run(const Prepend& step, MaskedText& text) {
+void Normalizer::Run(const Prepend& stage, MaskedText& text) {
   if (text.text.empty()) return;
-  text.mask.insert(0, step.prefix.size(), text.mask.front());
-  text.text.insert(0, step.prefix);
+  text.mask.insert(0, stage.prefix.size(), text.mask.front());
+  text.text.insert(0, stage.prefix);
 }
 
-void Normalizer::Run(const Replace& step, MaskedText& text) {
-  size_t at = text.text.find(step.from);
+void Normalizer::Run(const Replace& stage, MaskedText& text) {
+  size_t at = text.text.find(stage.from);
   if (at == std::string::npos) return;
   MaskedText out;
   out.text.reserve(text.text.size() * 2);
   size_t done = 0;
-  for (; at != std::string::npos; at = text.text.find(step.from, done)) {
-    out.text.append(text.text, done, at - done).append(step.to);
+  for (; at != std::string::npos; at = text.text.find(stage.from, done)) {
+    out.text.append(text.text, done, at - done).append(stage.to);
     out.mask.append(text.mask, done, at - done);
-    const bool control = text.MayBeControl(at, at + step.from.size());
-    out.mask.append(step.to.size(), control ? MaskedText::kParseByte : MaskedText::kTextByte);
-    done = at + step.from.size();
+    const bool control = text.MayBeControl(at, at + stage.from.size());
+    out.mask.append(stage.to.size(), control ? MaskedText::kParseByte : MaskedText::kTextByte);
+    done = at + stage.from.size();
   }
   out.text.append(text.text, done);
   out.mask.append(text.mask, done);
@@ -88,8 +88,8 @@ void Normalizer::Run(const Replace& step, MaskedText& text) {
 }
 
 void Normalizer::Apply(MaskedText& text) const {
-  for (const Step& step : steps_) {
-    std::visit([&text](const auto& s) { Run(s, text); }, step);
+  for (const Stage& stage : stages_) {
+    std::visit([&text](const auto& s) { Run(s, text); }, stage);
   }
 }
 

@@ -21,7 +21,7 @@ class Normalizer {
   // a control token is never made by normalization. Threads: any.
   void Apply(MaskedText& text) const;
   std::string Apply(std::string_view text) const;
-  bool is_identity() const { return steps_.empty(); }
+  bool is_identity() const { return stages_.empty(); }
 
  private:
   struct Nfc {};
@@ -32,14 +32,14 @@ class Normalizer {
     std::string from;
     std::string to;
   };
-  using Step = std::variant<Nfc, Prepend, Replace>;
+  using Stage = std::variant<Nfc, Prepend, Replace>;
 
   Status Add(const nlohmann::json& section, const std::string& file, const std::string& key);
-  static void Run(const Nfc& step, MaskedText& text);
-  static void Run(const Prepend& step, MaskedText& text);
-  static void Run(const Replace& step, MaskedText& text);
+  static void Run(const Nfc& stage, MaskedText& text);
+  static void Run(const Prepend& stage, MaskedText& text);
+  static void Run(const Replace& stage, MaskedText& text);
 
-  std::vector<Step> steps_;
+  std::vector<Stage> stages_;
 };
 
 }  // namespace invar::models

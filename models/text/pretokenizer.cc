@@ -130,7 +130,7 @@ Status PreTokenizer::Add(const nlohmann::json& section, const std::string& file,
   if (type == "Digits") {
     const StatusOr<bool> individual = BoolMember(section, "individual_digits", false, file, key);
     if (!individual.ok()) return individual.status();
-    steps_.emplace_back(Digits{*individual});
+    stages_.emplace_back(Digits{*individual});
     return OkStatus();
   }
   const nlohmann::json& members = Member(section, "pretokenizers");
@@ -170,7 +170,7 @@ Status PreTokenizer::AddSplit(const nlohmann::json& section, const std::string& 
   }
   for (const Known& known : kKnown) {
     if (known.text == *regex) {
-      steps_.emplace_back(known.pattern);
+      stages_.emplace_back(known.pattern);
       return OkStatus();
     }
   }
@@ -182,8 +182,8 @@ Status PreTokenizer::AddByteLevel(const nlohmann::json& section, const std::stri
   if (!use_regex.ok()) return use_regex.status();
   const StatusOr<bool> prefix_space = BoolMember(section, "add_prefix_space", true, file, key);
   if (!prefix_space.ok()) return prefix_space.status();
-  if (*prefix_space) steps_.emplace_back(PrefixSpace{});
-  if (*use_regex) steps_.emplace_back(Pattern{Pattern::Style::kGpt2, false, kAnyRun});
+  if (*prefix_space) stages_.emplace_back(PrefixSpace{});
+  if (*use_regex) stages_.emplace_back(Pattern{Pattern::Style::kGpt2, false, kAnyRun});
   byte_level_ = true;
   return OkStatus();
 }
@@ -191,10 +191,10 @@ Status PreTokenizer::AddByteLevel(const nlohmann::json& section, const std::stri
 std::vector<std::string_view> PreTokenizer::Split(const std::string_view text, std::string& storage) const {
   std::vector<std::string_view> pieces;
   if (!text.empty()) pieces.push_back(text);
-  for (const Step& step : steps_) {
+  for (const Stage& stage : stages_) {
     std::vector<std::string_view> next;
-    if (std::holds_alternative<PrefixSpace>(step)) {
-      // Only ByteLevel has this step, and nothing comes after ByteLevel, so that it runs at most once.
+    if (std::holds_alternative<PrefixSpace>(stage)) {
+      // Only ByteLevel has this stage, and nothing comes after ByteLevel, so that it runs at most once.
       std::string spaced;
       std::vector<size_t> ends;
       for (const std::string_view piece : pieces) {
@@ -208,9 +208,9 @@ std::vector<std::string_view> PreTokenizer::Split(const std::string_view text, s
       }
     }
     for (const std::string_view piece : pieces) {
-      for (size_t begin = 0; begin < piece.size() && !std::holds_alternative<PrefixSpace>(step);) {
-        const size_t end = std::holds_alternative<Pattern>(step) ? PieceEnd(std::get<Pattern>(step), piece, begin)
-                                                                 : PieceEnd(std::get<Digits>(step), piece, begin);
+      for (size_t begin = 0; begin < piece.size() && !std::holds_alternative<PrefixSpace>(stage);) {
+        const size_t end = std::holds_alternative<Pattern>(stage) ? PieceEnd(std::get<Pattern>(stage), piece, begin)
+                                                                  : PieceEnd(std::get<Digits>(stage), piece, begin);
         DebugCheck(end > begin, "every rule takes at least one character", begin, end);
         next.push_back(piece.substr(begin, end - begin));
         begin = end;

@@ -21,7 +21,7 @@ class PreTokenizer {
   // Pieces of `text` in order, none empty. Their bytes are those of `text`, but for a space where add_prefix_space
   // wants one; `storage` then holds the new text. Views point into `text` or `storage`. Threads: any.
   std::vector<std::string_view> Split(std::string_view text, std::string& storage) const;
-  // Whether bytes are spelt in the printable alphabet of GPT-2 (the ByteLevel step).
+  // Whether bytes are spelt in the printable alphabet of GPT-2 (the ByteLevel stage).
   bool is_byte_level() const { return byte_level_; }
 
  private:
@@ -36,7 +36,7 @@ class PreTokenizer {
     bool individual;
   };
   struct PrefixSpace {};
-  using Step = std::variant<Pattern, Digits, PrefixSpace>;
+  using Stage = std::variant<Pattern, Digits, PrefixSpace>;
 
   Status Add(const nlohmann::json& section, const std::string& file, const std::string& key);
   Status AddSplit(const nlohmann::json& section, const std::string& file, const std::string& key);
@@ -44,7 +44,7 @@ class PreTokenizer {
   static size_t PieceEnd(const Pattern& pattern, std::string_view text, size_t begin);
   static size_t PieceEnd(const Digits& digits, std::string_view text, size_t begin);
 
-  std::vector<Step> steps_;
+  std::vector<Stage> stages_;
   bool byte_level_ = false;
 };
 

@@ -89,9 +89,9 @@ std::string LayoutKey(const WeightPlan& plan, const Layout& layout, const std::s
   return ToHex(key.Finish());
 }
 
-std::vector<PackedSource> SourcesOf(const Checkpoint& checkpoint) {
+std::vector<PackedSource> SourcesOf(const WeightFiles& weights) {
   std::vector<PackedSource> sources;
-  for (const SafetensorsFile& file : checkpoint.files()) {
+  for (const SafetensorsFile& file : weights.files()) {
     struct stat info {};
     stat(file.path().c_str(), &info);  // Was just opened; should it vanish, zeros match nothing.
     sources.push_back(
@@ -102,10 +102,10 @@ std::vector<PackedSource> SourcesOf(const Checkpoint& checkpoint) {
   return sources;
 }
 
-std::string FingerprintOf(const Checkpoint& checkpoint, const std::string& config_text) {
+std::string FingerprintOf(const WeightFiles& weights, const std::string& config_text) {
   FingerprintBuilder builder;
   builder.AddFramed(config_text);
-  for (const SafetensorsFile& file : checkpoint.files()) builder.Add(file.bytes());
+  for (const SafetensorsFile& file : weights.files()) builder.Add(file.bytes());
   return ToHex(builder.Finish());
 }
 
@@ -132,7 +132,7 @@ class Packer {
 
  private:
   void PackOne(const PlannedMatrix& matrix, std::byte* dest) {
-    const TensorInfo& first = *plan_.checkpoint().Find(matrix.ranges[0].tensor);
+    const TensorInfo& first = *plan_.files().Find(matrix.ranges[0].tensor);
     const int64_t element = kernels::BytesOf(matrix.source);
     const std::byte* source = first.data + matrix.ranges[0].begin * matrix.cols * element;
     const bool direct = matrix.ranges.size() == 1 && *first.dtype == matrix.source &&
@@ -155,7 +155,7 @@ class Packer {
     staging_.resize(static_cast<size_t>(matrix.rows * row_bytes));
     std::byte* out = staging_.data();
     for (const RowRange& range : matrix.ranges) {
-      const TensorInfo& tensor = *plan_.checkpoint().Find(range.tensor);
+      const TensorInfo& tensor = *plan_.files().Find(range.tensor);
       const std::byte* rows = tensor.data + range.begin * matrix.cols * kernels::BytesOf(*tensor.dtype);
       if (*tensor.dtype == as) {
         std::memcpy(out, rows, static_cast<size_t>(range.count * row_bytes));
@@ -169,7 +169,7 @@ class Packer {
 
   void WriteVector(const PlannedVector& vector, float* out) const {
     for (const std::string& name : vector.tensors) {
-      const TensorInfo& tensor = *plan_.checkpoint().Find(name);
+      const TensorInfo& tensor = *plan_.files().Find(name);
       const int64_t size = tensor.bytes / kernels::BytesOf(*tensor.dtype);
       ReadElements(tensor.data, *tensor.dtype, size, out);
       for (int64_t i = 0; vector.add_one && i < size; ++i) out[i] += 1.0F;
@@ -217,7 +217,7 @@ class WeightLoader {
   StatusOr<LoadedWeights> Load() {
     if (options_.pack_to_file && LoadFromFile()) return std::move(weights_);
     // Known already where a packed file was tried: hashing reads every weight.
-    if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.checkpoint(), config_text_);
+    if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
     weights_.memory_ = std::make_shared<LoadedWeights::AnonymousMemory>(layout_.bytes);
     if (weights_.memory_->data == MAP_FAILED) {
       return ResourceExhausted(fmt::format("{}: wanted {} bytes of memory for packed weights, found too little",
@@ -233,14 +233,14 @@ class WeightLoader {
   // False where no packed file can be had; the reason is logged.
   bool LoadFromFile() {
     const PackedKey key{.layout = LayoutKey(plan_, layout_, config_text_, backend_),
-                        .sources = SourcesOf(plan_.checkpoint()),
+                        .sources = SourcesOf(plan_.files()),
                         .payload_bytes = layout_.bytes};
     const std::string path = fmt::format("{}/model.{}.packed", options_.folder, backend_.numerics().id());
     std::string why;
     std::optional<PackedFile> packed = OpenPackedFile(path, key, why);
     if (!packed.has_value()) {
       if (!why.empty()) Logger("models")->info("packing again, {}: {}", path, why);
-      weights_.fingerprint_ = FingerprintOf(plan_.checkpoint(), config_text_);
+      weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
       const Status written =
           WritePackedFile(path, key, weights_.fingerprint_, [this](const std::span<std::byte> payload) {
             Packer(plan_, layout_, backend_, options_).Fill(payload);

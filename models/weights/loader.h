@@ -18,8 +18,8 @@ namespace invar::models {
 class PackedCheck;
 
 // One packed matrix. Where an f32 or f16 matrix is packed as bf16, what rounding takes away is kept as a second bf16
-// matrix: w = main + residual to 16 bits, and exactly for f16. Rounding all weights of such a checkpoint would move
-// logits by more than rounding activations does; the price is twice the bytes and products of a bf16 checkpoint.
+// matrix: w = main + residual to 16 bits, and exactly for f16. Rounding all weights of such a model would move
+// logits by more than rounding activations does; the price is twice the bytes and products of bf16 ones.
 struct Weight {
   kernels::PackedMatrix main;
   kernels::PackedMatrix residual;  // Data null: none.

@@ -10,19 +10,19 @@ void WeightPlan::Require(const std::string& tensor, const std::vector<int64_t>& 
     required_.push_back({tensor, shape});
     required_names_.insert(tensor);
   };
-  if (checkpoint_ == nullptr) return accept();
-  const TensorInfo* info = checkpoint_->Find(tensor);
+  if (files_ == nullptr) return accept();
+  const TensorInfo* info = files_->Find(tensor);
   if (info == nullptr) {
-    return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted shape {}, found no such tensor",
-                                     checkpoint_->FileOf(tensor), tensor, ShapeText(shape))));
+    return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted shape {}, found no such tensor", files_->FileOf(tensor),
+                                     tensor, ShapeText(shape))));
   }
   if (info->shape != shape) {
-    return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted shape {}, found {}", checkpoint_->FileOf(tensor),
-                                     tensor, ShapeText(shape), ShapeText(info->shape))));
+    return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted shape {}, found {}", files_->FileOf(tensor), tensor,
+                                     ShapeText(shape), ShapeText(info->shape))));
   }
   if (!info->dtype.has_value()) {
     return Fail(DataLoss(fmt::format("{}: tensor \"{}\": wanted dtype BF16, F16 or F32, found {}",
-                                     checkpoint_->FileOf(tensor), tensor, info->dtype_name)));
+                                     files_->FileOf(tensor), tensor, info->dtype_name)));
   }
   accept();
 }
@@ -65,14 +65,14 @@ VectorId WeightPlan::AddVector(std::vector<std::string> tensors, const bool add_
 
 Status WeightPlan::CheckAllUsed(const std::string& owned_prefix, const std::vector<std::string>& ignored_parts,
                                 std::vector<std::string>& unused) const {
-  for (const auto& [name, file] : checkpoint_->names()) {
+  for (const auto& [name, file] : files_->names()) {
     if (required_names_.contains(name)) continue;
     bool ignored = false;
     for (const std::string& part : ignored_parts) ignored = ignored || name.find(part) != std::string::npos;
     if (!ignored && name.starts_with(owned_prefix)) {
       return DataLoss(
           fmt::format("{}: tensor \"{}\": wanted only tensors that config.json's model has, found this one too",
-                      checkpoint_->FileOf(name), name));
+                      files_->FileOf(name), name));
     }
     unused.push_back(name);
   }

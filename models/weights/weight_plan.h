@@ -1,7 +1,7 @@
 // WeightPlan: which stored tensors become which packed matrices and vectors. Layers declare what they need, every
-// tensor is checked against the checkpoint at once, and only a complete plan is packed: a bad folder is refused before
-// any weight is read. A matrix is a list of row ranges: that one form covers plain matrices, fused projections (q, k, v
-// in one), experts (slices of a 3-D tensor) and the reordering of qwen3_next's grouped projections.
+// tensor is checked against the weight files at once, and only a complete plan is packed: a bad folder is refused
+// before any weight is read. A matrix is a list of row ranges: that one form covers plain matrices, fused projections
+// (q, k, v in one), experts (slices of a 3-D tensor) and the reordering of qwen3_next's grouped projections.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "models/weights/checkpoint.h"
+#include "models/weights/weight_files.h"
 
 namespace invar::models {
 
@@ -45,14 +45,14 @@ struct RequiredTensor {
 
 class WeightPlan {
  public:
-  // Only lists what is required: to make a checkpoint up. Has every tensor it is asked for; nothing can be loaded.
+  // Only lists what is required: to make weight files up. Has every tensor it is asked for; nothing can be loaded.
   WeightPlan() = default;
-  // Requires: `checkpoint` outlives the plan.
-  explicit WeightPlan(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {}
+  // Requires: `files` outlive the plan.
+  explicit WeightPlan(const WeightFiles& files) : files_(&files) {}
 
   // The tensor must be there in this shape, as f32, bf16 or f16.
   void Require(const std::string& tensor, const std::vector<int64_t>& shape);
-  bool Has(const std::string& tensor) const { return checkpoint_ == nullptr || checkpoint_->Find(tensor) != nullptr; }
+  bool Has(const std::string& tensor) const { return files_ == nullptr || files_->Find(tensor) != nullptr; }
 
   // Ranges of tensors named to Require before.
   MatrixId AddMatrix(std::vector<RowRange> ranges, int64_t cols);
@@ -71,7 +71,7 @@ class WeightPlan {
   const std::vector<RequiredTensor>& required() const { return required_; }
   const std::vector<PlannedMatrix>& matrices() const { return matrices_; }
   const std::vector<PlannedVector>& vectors() const { return vectors_; }
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  const WeightFiles& files() const { return *files_; }
 
  private:
   void Fail(Status status) {
@@ -80,10 +80,10 @@ class WeightPlan {
 
   // Null where shapes alone decide, for a tensor that failed too.
   const TensorInfo* Find(const std::string& tensor) const {
-    return required_names_.contains(tensor) && checkpoint_ != nullptr ? checkpoint_->Find(tensor) : nullptr;
+    return required_names_.contains(tensor) && files_ != nullptr ? files_->Find(tensor) : nullptr;
   }
 
-  const Checkpoint* checkpoint_ = nullptr;
+  const WeightFiles* files_ = nullptr;
   std::vector<RequiredTensor> required_;
   std::set<std::string> required_names_;
   std::vector<PlannedMatrix> matrices_;

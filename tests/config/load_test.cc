@@ -58,8 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"share_without_digits", "cache:\n  probation_share: .\n", "cache.probation_share: wants a share"},
         BadFile{"share_of_nan", "cache:\n  probation_share: nan\n", "cache.probation_share: wants a share"},
         BadFile{"share_empty", "cache:\n  probation_share: ''\n", "cache.probation_share: wants a share"},
-        BadFile{"negative_slots", "cache:\n  placement_slots: -1\n",
-                "cache.placement_slots: wants an integer, 0 to 1024, found '-1'"},
+        BadFile{"negative_checkpoints", "cache:\n  planned_checkpoints_max: -1\n",
+                "cache.planned_checkpoints_max: wants an integer, 0 to 1024, found '-1'"},
         BadFile{"key_twice", "log:\n  level: info\n  level: warn\n", "f.yaml:3: 'level' is given twice"},
         BadFile{"section_twice", "log:\n  level: info\nlog:\n  format: text\n", "f.yaml:3: 'log' is given twice"},
         BadFile{"list_at_top", "- a\n- b\n", "wants a section of keys"},
@@ -247,7 +247,7 @@ TEST(Load, TakesAnEmptyFile) {
 TEST(Load, ReadsUnitsAndTokensAsWritten) {
   const StatusOr<Loaded> loaded = LoadText(std::string("engine: {kv_budget: 3MiB}\nlimits: {request_timeout: 90s}\n"
                                                        "cache: {placement: sqrt, eviction: node-demand, "
-                                                       "probation_share: 0.125, placement_slots: 3}\n"
+                                                       "probation_share: 0.125, planned_checkpoints_max: 3}\n"
                                                        "auth: {tokens: [{tenant: a, sha256: ") +
                                                kHash + "}]}\n",
                                            "f.yaml");
@@ -258,7 +258,7 @@ TEST(Load, ReadsUnitsAndTokensAsWritten) {
   EXPECT_EQ(loaded->config.cache.placement, "sqrt");
   EXPECT_EQ(loaded->config.cache.eviction, "node-demand");
   EXPECT_EQ(loaded->config.cache.probation_share, 0.125);
-  EXPECT_EQ(loaded->config.cache.placement_slots, 3);
+  EXPECT_EQ(loaded->config.cache.planned_checkpoints_max, 3);
   EXPECT_FALSE(loaded->config.auth.tokens.at(0).admin);
 }
 

@@ -358,7 +358,7 @@ TEST(PrefixCacheTuning, EveryPlacementAndEvictionGivesTheSameBits) {
       SCOPED_TRACE(std::string(placement) + ", " + std::string(eviction));
       config.cache.placement = placement;
       config.cache.eviction = eviction;
-      config.cache.placement_slots = 3;
+      config.cache.planned_checkpoints_max = 3;
       config.cache.probation_share = 0.5;
       play(true);
     }

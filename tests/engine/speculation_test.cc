@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/bind_model.h"
 #include "engine/engine.h"
+#include "engine/loop/bind_model.h"
 #include "tests/engine/answer_bits.h"
 #include "tests/engine/collector.h"
 #include "tools/sim/dialled_drafter.h"

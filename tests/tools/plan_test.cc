@@ -34,7 +34,7 @@ class PlanCommand : public testing::Test {
 
 TEST_F(PlanCommand, GivesPositionsAndMeanRecomputedTokens) {
   const std::string depths = Write("depths", "10\n30\n\n30\r\n90\n250\n");
-  const Ran ran = RunPlanCommand("--depths " + depths + " --length 100 --slots 2 --json");
+  const Ran ran = RunPlanCommand("--depths " + depths + " --length 100 --places 2 --json");
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   const auto json = nlohmann::json::parse(ran.output);
   EXPECT_EQ(json["policy"], "optimal-dp");
@@ -52,7 +52,7 @@ TEST_F(PlanCommand, GivesPositionsAndMeanRecomputedTokens) {
 
 TEST_F(PlanCommand, ShowsAnotherPolicyFirst) {
   const std::string depths = Write("depths", "50\n");
-  const Ran ran = RunPlanCommand("--depths " + depths + " --length 100 --slots 4 --policy block --json");
+  const Ran ran = RunPlanCommand("--depths " + depths + " --length 100 --places 4 --policy block --json");
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   EXPECT_EQ(nlohmann::json::parse(ran.output)["positions"], (std::vector<int>{25, 50, 75, 100}));
 }
@@ -67,13 +67,13 @@ TEST_F(PlanCommand, DrawsAWorkloadTwiceAlikeAndPlansIt) {
     return out.str();
   };
   EXPECT_EQ(text("a"), text("b"));
-  const Ran read = RunPlanCommand("--depths " + PathOf("a") + " --length 8192 --slots 4 --json");
-  const Ran drawn = RunPlanCommand("--generate quality --length 8192 --count 5000 --seed 3 --slots 4 --json");
+  const Ran read = RunPlanCommand("--depths " + PathOf("a") + " --length 8192 --places 4 --json");
+  const Ran drawn = RunPlanCommand("--generate quality --length 8192 --count 5000 --seed 3 --places 4 --json");
   EXPECT_EQ(read.output, drawn.output);
 }
 
 TEST_F(PlanCommand, DrawsAPicture) {
-  const Ran ran = RunPlanCommand("--generate narrative --length 8192 --slots 8 --plot " + PathOf("plan.svg"));
+  const Ran ran = RunPlanCommand("--generate narrative --length 8192 --places 8 --plot " + PathOf("plan.svg"));
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   std::ostringstream svg;
   svg << std::ifstream(PathOf("plan.svg")).rdbuf();
@@ -91,15 +91,15 @@ TEST_F(PlanCommand, SaysWhatIsWrong) {
     EXPECT_NE(ran.output.find(words), std::string::npos) << arguments << ran.output;
   };
   const std::string good = Write("good", "5\n");
-  expect("--depths " + PathOf("none") + " --length 10 --slots 1", 1, "cannot read");
-  expect("--depths " + Write("bad", "5\nsix\n") + " --length 10 --slots 1", 1, "bad:2: wanted one depth in tokens");
-  expect("--depths " + Write("negative", "-5\n") + " --length 10 --slots 1", 1, "negative:1");
-  expect("--depths " + Write("empty", "\n") + " --length 10 --slots 1", 1, "holds no depths");
-  expect("--length 10 --slots 1", 2, "--depths");
-  expect("--depths " + good + " --length 10", 2, "--slots");
-  expect("--depths " + good + " --length 0 --slots 1", 2, "--length");
-  expect("--depths " + good + " --length 10 --slots 1 --policy even", 2, "--policy");
-  expect("--depths " + good + " --length 10 --slots 1 --plot /nowhere/at/all.svg", 1, "cannot write");
+  expect("--depths " + PathOf("none") + " --length 10 --places 1", 1, "cannot read");
+  expect("--depths " + Write("bad", "5\nsix\n") + " --length 10 --places 1", 1, "bad:2: wanted one depth in tokens");
+  expect("--depths " + Write("negative", "-5\n") + " --length 10 --places 1", 1, "negative:1");
+  expect("--depths " + Write("empty", "\n") + " --length 10 --places 1", 1, "holds no depths");
+  expect("--length 10 --places 1", 2, "--depths");
+  expect("--depths " + good + " --length 10", 2, "--places");
+  expect("--depths " + good + " --length 0 --places 1", 2, "--length");
+  expect("--depths " + good + " --length 10 --places 1 --policy even", 2, "--policy");
+  expect("--depths " + good + " --length 10 --places 1 --plot /nowhere/at/all.svg", 1, "cannot write");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "models/stack_plan.h"
 #include "models/text.h"
-#include "models/weights/checkpoint.h"
+#include "models/weights/weight_files.h"
 #include "tools/invar/command.h"
 #include "tools/invar/inspect_tier.h"
 #include "tools/invar/parse.h"
@@ -30,10 +30,10 @@ struct Weights {
 };
 
 StatusOr<Weights> ReadWeights(const std::string& folder) {
-  StatusOr<models::Checkpoint> checkpoint = models::Checkpoint::Open(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  Weights weights{.files = checkpoint->files().size(), .tensors_by_dtype = {}};
-  for (const models::SafetensorsFile& file : checkpoint->files()) {
+  StatusOr<models::WeightFiles> opened = models::WeightFiles::Open(folder);
+  if (!opened.ok()) return opened.status();
+  Weights weights{.files = opened->files().size(), .tensors_by_dtype = {}};
+  for (const models::SafetensorsFile& file : opened->files()) {
     for (const auto& [name, info] : file.tensors()) {
       int64_t elements = 1;
       for (const int64_t dim : info.shape) elements *= dim;

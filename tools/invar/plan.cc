@@ -36,7 +36,7 @@ struct PlanOptions {
   uint64_t seed = 1;
   std::string out_file;
   int32_t length = 0;
-  int32_t slots = -1;
+  int32_t places = -1;
   int32_t grid = 1;
   std::string policy = "optimal-dp";
   std::string plot_file;
@@ -77,7 +77,8 @@ PlacedPolicy PlaceWith(const std::string_view name, const PlanOptions& options, 
                        const size_t requests) {
   const auto policy = cache::MakePlacement(name);
   const cache::Demand folded = cache::FoldToGrid(demand, options.grid);
-  std::vector<int32_t> positions = policy->Place({.demand = folded, .length = options.length, .slots = options.slots});
+  std::vector<int32_t> positions =
+      policy->Place({.demand = folded, .length = options.length, .places = options.places});
   const auto cost = static_cast<double>(cache::RecomputeCost(demand, positions));
   return {.name = name,
           .positions = std::move(positions),
@@ -105,13 +106,13 @@ void Print(const PlanOptions& options, const std::vector<PlacedPolicy>& placed, 
   if (options.json) {
     nlohmann::ordered_json out = ToJson(placed[0]);
     out["length"] = options.length;
-    out["slots"] = options.slots;
+    out["places"] = options.places;
     out["requests"] = requests;
     for (size_t i = 1; i < placed.size(); ++i) out["alternatives"].push_back(ToJson(placed[i]));
     fmt::print("{}\n", out.dump());
     return;
   }
-  fmt::print("{} requests on a prefix of {} tokens, {} slots\n", requests, options.length, options.slots);
+  fmt::print("{} requests on a prefix of {} tokens, {} places\n", requests, options.length, options.places);
   fmt::print("{}: {}\n\n", placed[0].name, fmt::join(placed[0].positions, " "));
   fmt::print("{:<18} {:>11} {:>18}\n", "policy", "checkpoints", "recomputed tokens");
   for (const PlacedPolicy& policy : placed) {
@@ -131,13 +132,13 @@ Status Run(const PlanOptions& options) {
   }
   if (!options.out_file.empty()) {
     if (Status s = WriteText(options.out_file, fmt::format("{}\n", fmt::join(depths, "\n"))); !s.ok()) return s;
-    if (options.slots < 0) return OkStatus();
+    if (options.places < 0) return OkStatus();
   }
   const cache::Demand demand = cache::DemandOfDepths(depths, options.length);
   const auto candidates = static_cast<int64_t>(cache::FoldToGrid(demand, options.grid).size());
-  if (candidates * std::min<int64_t>(options.slots, candidates) > kCellsMax) {
-    return ResourceExhausted(fmt::format("{} different depths x {} slots: choose a coarser --grid or fewer --slots",
-                                         candidates, options.slots));
+  if (candidates * std::min<int64_t>(options.places, candidates) > kCellsMax) {
+    return ResourceExhausted(fmt::format("{} different depths x {} places: choose a coarser --grid or fewer --places",
+                                         candidates, options.places));
   }
   const std::vector<PlacedPolicy> placed = PlaceWithAll(options, demand, depths.size());
   Print(options, placed, depths.size());
@@ -160,12 +161,12 @@ int RunPlan(int argc, char** argv) {
       ->check(CLI::Range(1, kDepthsMax))
       ->needs(generate);
   app.add_option("--seed", options.seed, "of the draw")->needs(generate);
-  app.add_option("--out", options.out_file, "write the drawn depths here; without --slots that is all")
+  app.add_option("--out", options.out_file, "write the drawn depths here; without --places that is all")
       ->needs(generate);
   app.add_option("--length", options.length, "tokens of the prefix; deeper overlaps count as this deep")
       ->required()
       ->check(CLI::Range(1, kLengthMax));
-  app.add_option("--slots", options.slots, "checkpoints to place")->check(CLI::Range(0, kLengthMax));
+  app.add_option("--places", options.places, "checkpoints to place")->check(CLI::Range(0, kLengthMax));
   app.add_option("--grid", options.grid, "place optimal-dp on multiples of this only")
       ->check(CLI::Range(1, kLengthMax));
   app.add_option("--policy", options.policy, "the one to show first")->check(CLI::IsMember(policies));
@@ -176,7 +177,7 @@ int RunPlan(int argc, char** argv) {
     if (options.depths_file.empty() && options.workload.empty()) {
       throw CLI::RequiredError("one of --depths and --generate");
     }
-    if (options.slots < 0 && options.out_file.empty()) throw CLI::RequiredError("--slots");
+    if (options.places < 0 && options.out_file.empty()) throw CLI::RequiredError("--places");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }

@@ -35,11 +35,11 @@ inline std::string AsCode(const DemandView demand) {
   return out.str();
 }
 
-// Every subset of 1..length of at most `slots` positions, in no order that a caller may rely on.
-inline void ForEachSubset(const int32_t length, const int32_t slots,
+// Every subset of 1..length of at most `places` positions, in no order that a caller may rely on.
+inline void ForEachSubset(const int32_t length, const int32_t places,
                           const std::function<void(const std::vector<int32_t>&)>& visit) {
   for (uint32_t bits = 0; bits < (1U << length); ++bits) {
-    if (__builtin_popcount(bits) > slots) continue;
+    if (__builtin_popcount(bits) > places) continue;
     std::vector<int32_t> positions;
     for (int32_t i = 0; i < length; ++i) {
       if ((bits >> i & 1U) != 0) positions.push_back(i + 1);
@@ -73,10 +73,10 @@ struct Placed {
 };
 
 // The best of all subsets of 1..length, by the tie rule of optimal_dp.h. Requires: length <= 12 or so.
-inline Placed BestByBruteForce(const DemandView demand, const int32_t length, const int32_t slots,
+inline Placed BestByBruteForce(const DemandView demand, const int32_t length, const int32_t places,
                                const int32_t restore) {
   Placed best{.cost = CostByDefinition(demand, {}, restore), .positions = {}};
-  ForEachSubset(length, slots, [&](const std::vector<int32_t>& positions) {
+  ForEachSubset(length, places, [&](const std::vector<int32_t>& positions) {
     const int64_t cost = CostByDefinition(demand, positions, restore);
     if (cost < best.cost || (cost == best.cost && ComesFirst(positions, best.positions))) best = {cost, positions};
   });

@@ -103,7 +103,7 @@ TEST(ClassPrior, TheBackTestFollowsTheAnchorThatPredicts) {
     }
     const ClassPrior last = PriorOf(past, 4);
     ClassPrior next = last;
-    BackTest(&last, then, *policy, {.slots = 2}, next);
+    BackTest(&last, then, *policy, {.places = 2}, next);
     return next.anchor;
   };
   EXPECT_EQ(follow([](const int32_t) { return 1024; }), Anchor::kStart);

@@ -20,12 +20,12 @@ TEST(OptimalDp, EqualsBruteForceInCostAndPositions) {
     const Demand demand = RandomDemand(random, length, round % 3 == 0 ? 2 : 9);
     const int32_t restore = round % 2 == 0 ? 0 : Pick(random, 0, 5);
     const ChainDp solved(demand, 5, restore);
-    for (int32_t slots = 0; slots <= solved.slots(); ++slots, ++values) {
-      const Placed best = BestByBruteForce(demand, length, slots, restore);
-      ASSERT_EQ(solved.Cost(slots), best.cost) << AsCode(demand) << " slots " << slots << " restore " << restore;
-      ASSERT_EQ(solved.Positions(slots), best.positions)
-          << AsCode(demand) << " slots " << slots << " restore " << restore;
-      ASSERT_EQ(RecomputeCost(demand, solved.Positions(slots), restore), best.cost) << AsCode(demand);
+    for (int32_t places = 0; places <= solved.places(); ++places, ++values) {
+      const Placed best = BestByBruteForce(demand, length, places, restore);
+      ASSERT_EQ(solved.Cost(places), best.cost) << AsCode(demand) << " places " << places << " restore " << restore;
+      ASSERT_EQ(solved.Positions(places), best.positions)
+          << AsCode(demand) << " places " << places << " restore " << restore;
+      ASSERT_EQ(RecomputeCost(demand, solved.Positions(places), restore), best.cost) << AsCode(demand);
     }
   }
   EXPECT_GE(values, 10'000);
@@ -49,7 +49,7 @@ TEST(OptimalDp, PriceFormEqualsBruteForce) {
 }
 
 // The O(K^2 M) recursion, on sizes that subsets cannot reach and weights near the end of the range.
-std::vector<int64_t> CostsByRecursion(const DemandView demand, const int32_t slots) {
+std::vector<int64_t> CostsByRecursion(const DemandView demand, const int32_t places) {
   const size_t points = demand.size();
   const auto serve = [&](const size_t s, const size_t j) {
     int64_t cost = 0;
@@ -59,7 +59,7 @@ std::vector<int64_t> CostsByRecursion(const DemandView demand, const int32_t slo
   std::vector<int64_t> before(points + 1, 0);
   for (size_t j = 1; j <= points; ++j) before[j] = before[j - 1] + demand[j - 1].weight * demand[j - 1].depth;
   std::vector<int64_t> costs = {before[points]};
-  for (int32_t m = 1; m <= slots; ++m) {
+  for (int32_t m = 1; m <= places; ++m) {
     std::vector<int64_t> now = before;
     for (size_t j = 1; j <= points; ++j) {
       for (size_t s = 0; s < j; ++s) now[j] = std::min(now[j], before[s] + serve(s, j));
@@ -80,54 +80,55 @@ TEST(OptimalDp, EqualsTheQuadraticRecursionOnLongerPrefixesAndHugeWeights) {
     }
     const ChainDp solved(demand, 10);
     const std::vector<int64_t> costs = CostsByRecursion(demand, 10);
-    for (int32_t slots = 0; slots <= 10; ++slots) {
-      ASSERT_EQ(solved.Cost(slots), costs[slots]) << AsCode(demand) << " slots " << slots;
-      ASSERT_EQ(RecomputeCost(demand, solved.Positions(slots)), costs[slots]) << AsCode(demand) << " slots " << slots;
+    for (int32_t places = 0; places <= 10; ++places) {
+      ASSERT_EQ(solved.Cost(places), costs[places]) << AsCode(demand) << " places " << places;
+      ASSERT_EQ(RecomputeCost(demand, solved.Positions(places)), costs[places])
+          << AsCode(demand) << " places " << places;
     }
   }
 }
 
-TEST(OptimalDp, MoreSlotsNeverCostMoreAndGainsFall) {
+TEST(OptimalDp, MorePlacesNeverCostMoreAndGainsFall) {
   SplitMix64 random(4);
   for (int round = 0; round < 500; ++round) {
     const Demand demand = RandomDemand(random, 200, 1000);
     const ChainDp solved(demand, 40);
-    for (int32_t slots = 1; slots < solved.slots(); ++slots) {
-      ASSERT_LE(solved.Cost(slots), solved.Cost(slots - 1));
-      ASSERT_GE(solved.Cost(slots - 1) - solved.Cost(slots), solved.Cost(slots) - solved.Cost(slots + 1));
+    for (int32_t places = 1; places < solved.places(); ++places) {
+      ASSERT_LE(solved.Cost(places), solved.Cost(places - 1));
+      ASSERT_GE(solved.Cost(places - 1) - solved.Cost(places), solved.Cost(places) - solved.Cost(places + 1));
     }
   }
 }
 
-TEST(OptimalDp, APriceBuysExactlyTheSlotsThatGainMore) {
+TEST(OptimalDp, APriceBuysExactlyThePlacesThatGainMore) {
   SplitMix64 random(5);
   for (int round = 0; round < 500; ++round) {
     const Demand demand = RandomDemand(random, 100, 100);
     const ChainDp solved(demand, 100);
-    for (int32_t slots = 1; slots < solved.slots(); slots += 7) {
-      // Strictly between this slot's gain and the next one's, if there is room.
-      const int64_t gain = solved.Cost(slots - 1) - solved.Cost(slots);
-      const int64_t next = solved.Cost(slots) - solved.Cost(slots + 1);
+    for (int32_t places = 1; places < solved.places(); places += 7) {
+      // Strictly between this place's gain and the next one's, if there is room.
+      const int64_t gain = solved.Cost(places - 1) - solved.Cost(places);
+      const int64_t next = solved.Cost(places) - solved.Cost(places + 1);
       if (gain - next < 2) continue;
-      ASSERT_EQ(RecomputeCost(demand, PlaceAtPrice(demand, gain - 1)), solved.Cost(slots)) << AsCode(demand);
+      ASSERT_EQ(RecomputeCost(demand, PlaceAtPrice(demand, gain - 1)), solved.Cost(places)) << AsCode(demand);
     }
   }
 }
 
-TEST(OptimalDp, PutsEverySlotAtAPeakWhenSlotsCoverThePeaks) {
+TEST(OptimalDp, PutsEveryPlaceAtAPeakWhenPlacesCoverThePeaks) {
   const Demand demand = {{187, 5}, {352, 1}, {1024, 9}};
   EXPECT_EQ(ChainDp(demand, 8).Positions(3), (std::vector<int32_t>{187, 352, 1024}));
   EXPECT_EQ(ChainDp(demand, 8).Cost(3), 0);
-  EXPECT_EQ(ChainDp(demand, 8).slots(), 3);
+  EXPECT_EQ(ChainDp(demand, 8).places(), 3);
 }
 
 TEST(OptimalDp, TiesGoToTheShallowerPosition) {
-  // One slot: at 1 it saves one token of both requests, at 2 two tokens of the deeper one.
+  // One place: at 1 it saves one token of both requests, at 2 two tokens of the deeper one.
   EXPECT_EQ(ChainDp(Demand{{1, 1}, {2, 1}}, 1).Positions(1), (std::vector<int32_t>{1}));
 }
 
 TEST(OptimalDp, NothingObservedPlacesNothing) {
-  EXPECT_EQ(ChainDp({}, 4).slots(), 0);
+  EXPECT_EQ(ChainDp({}, 4).places(), 0);
   EXPECT_EQ(ChainDp({}, 4).Cost(0), 0);
   EXPECT_TRUE(PlaceAtPrice({}, 0).empty());
 }
@@ -150,20 +151,20 @@ TEST(OptimalDp, SolvingOnTheGridIsExactForPlacementsOnTheGrid) {
       for (int32_t& position : positions) position *= 4;
       best = std::min(best, CostByDefinition(demand, positions, 0));
     });
-    ASSERT_EQ(solved.Cost(solved.slots()) + rounding, best) << AsCode(demand);
+    ASSERT_EQ(solved.Cost(solved.places()) + rounding, best) << AsCode(demand);
   }
 }
 
 // The paper's properties.
 TEST(OptimalDp, EvenSpacingIsOptimalForUniformDepths) {
   const auto balanced = MakePlacement("balanced");
-  for (const int32_t slots : {1, 2, 3, 4, 7, 9}) {
-    // Depths 0..N-1, N a multiple of slots + 1, so that even spacing falls on whole tokens.
-    const int32_t length = 120 * (slots + 1);
+  for (const int32_t places : {1, 2, 3, 4, 7, 9}) {
+    // Depths 0..N-1, N a multiple of places + 1, so that even spacing falls on whole tokens.
+    const int32_t length = 120 * (places + 1);
     Demand demand;
     for (int32_t depth = 1; depth < length; ++depth) demand.push_back({depth, kWeightOne});
-    EXPECT_EQ(ChainDp(demand, slots).Cost(slots),
-              RecomputeCost(demand, balanced->Place({.length = length, .slots = slots})));
+    EXPECT_EQ(ChainDp(demand, places).Cost(places),
+              RecomputeCost(demand, balanced->Place({.length = length, .places = places})));
   }
 }
 
@@ -178,11 +179,11 @@ TEST(OptimalDp, EvenSpacingIsOptimalInTheWorstCase) {
     return worst;
   };
   for (int32_t length = 4; length <= 11; ++length) {
-    for (int32_t slots = 0; slots <= 4; ++slots) {
+    for (int32_t places = 0; places <= 4; ++places) {
       int32_t best = length;
-      ForEachSubset(length, slots, [&](const auto& positions) { best = std::min(best, widest(positions, length)); });
-      const auto even = balanced->Place({.length = length, .slots = slots});
-      EXPECT_EQ(widest(even, length), best) << "length " << length << " slots " << slots;
+      ForEachSubset(length, places, [&](const auto& positions) { best = std::min(best, widest(positions, length)); });
+      const auto even = balanced->Place({.length = length, .places = places});
+      EXPECT_EQ(widest(even, length), best) << "length " << length << " places " << places;
     }
   }
 }

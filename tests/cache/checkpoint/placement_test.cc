@@ -9,9 +9,9 @@
 namespace invar::cache {
 namespace {
 
-std::vector<int32_t> Place(const std::string_view name, const int32_t length, const int32_t slots,
+std::vector<int32_t> Place(const std::string_view name, const int32_t length, const int32_t places,
                            const DemandView demand = {}) {
-  return MakePlacement(name)->Place({.demand = demand, .length = length, .slots = slots});
+  return MakePlacement(name)->Place({.demand = demand, .length = length, .places = places});
 }
 
 class AnyPlacement : public testing::TestWithParam<std::string_view> {};
@@ -28,7 +28,7 @@ TEST_P(AnyPlacement, GivesAscendingPositionsInsideThePrefix) {
     }
     const auto positions = policy->Place({.demand = demand,
                                           .length = length,
-                                          .slots = Pick(random, 0, 20),
+                                          .places = Pick(random, 0, 20),
                                           .price = round % 2 == 0 ? 0 : 30,
                                           .fixed = fixed,
                                           .restore_tokens = Pick(random, 0, 3)});
@@ -83,7 +83,7 @@ TEST(Baselines, StayDistinctWherePrefixesAreShort) {
   EXPECT_EQ(Place("logarithmic", 1, 64), (std::vector<int32_t>{1}));
 }
 
-// The whole problem: price, slots and fixed checkpoints together, against every subset.
+// The whole problem: price, places and fixed checkpoints together, against every subset.
 TEST(OptimalDpPlacement, EqualsBruteForceBetweenFixedCheckpoints) {
   SplitMix64 random(2);
   const auto policy = MakePlacement("optimal-dp");
@@ -94,7 +94,7 @@ TEST(OptimalDpPlacement, EqualsBruteForceBetweenFixedCheckpoints) {
     for (int32_t position = 1; position <= length; ++position) {
       if (Pick(random, 0, 4) == 0) fixed.push_back(position);
     }
-    const int32_t slots = Pick(random, 0, 5);
+    const int32_t places = Pick(random, 0, 5);
     const int64_t price = Pick(random, 0, 15);
     const auto total = [&](const std::vector<int32_t>& placed) {
       std::vector<int32_t> all = fixed;
@@ -103,11 +103,11 @@ TEST(OptimalDpPlacement, EqualsBruteForceBetweenFixedCheckpoints) {
       return CostByDefinition(demand, all, 0) + price * static_cast<int64_t>(placed.size());
     };
     int64_t best = total({});
-    ForEachSubset(length, slots, [&](const std::vector<int32_t>& subset) { best = std::min(best, total(subset)); });
+    ForEachSubset(length, places, [&](const std::vector<int32_t>& subset) { best = std::min(best, total(subset)); });
     const auto placed =
-        policy->Place({.demand = demand, .length = length, .slots = slots, .price = price, .fixed = fixed});
-    ASSERT_LE(placed.size(), static_cast<size_t>(slots));
-    ASSERT_EQ(total(placed), best) << AsCode(demand) << " slots " << slots << " price " << price << " fixed "
+        policy->Place({.demand = demand, .length = length, .places = places, .price = price, .fixed = fixed});
+    ASSERT_LE(placed.size(), static_cast<size_t>(places));
+    ASSERT_EQ(total(placed), best) << AsCode(demand) << " places " << places << " price " << price << " fixed "
                                    << testing::PrintToString(fixed);
   }
 }

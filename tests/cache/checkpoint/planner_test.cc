@@ -67,7 +67,7 @@ TEST_F(Planner, PlansNothingForAClassThatTaughtNothing) {
 }
 
 TEST_F(Planner, PlacesWhereItsClassWasComeBackTo) {
-  CheckpointPlanner planner = Make({.slots = 1});
+  CheckpointPlanner planner = Make({.places = 1});
   Teach(planner, 20, 2, 8192, 5000);
   const auto plan = planner.Plan(Request(8192));
   EXPECT_EQ(Positions(plan), (std::vector<int32_t>{4992}));
@@ -75,7 +75,7 @@ TEST_F(Planner, PlacesWhereItsClassWasComeBackTo) {
 }
 
 TEST_F(Planner, CountsDepthsFromThePrivateSegmentsStart) {
-  CheckpointPlanner planner = Make({.slots = 1});
+  CheckpointPlanner planner = Make({.places = 1});
   Teach(planner, 20, 2, 8192, 5000);
   PlanRequest request = Request(10'192);
   request.resume = request.from = 2000;
@@ -84,7 +84,7 @@ TEST_F(Planner, CountsDepthsFromThePrivateSegmentsStart) {
 
 TEST_F(Planner, KnowsTheEndOfSegmentsOfOtherLengths) {
   SplitMix64 random(1);
-  CheckpointPlanner planner = Make({.slots = 1});
+  CheckpointPlanner planner = Make({.places = 1});
   for (int i = 0; i < 100; ++i) {
     const int32_t length = Pick(random, 4096, 8192);
     Teach(planner, 1, 2, length, length - 200);
@@ -98,7 +98,7 @@ TEST_F(Planner, APriceAboveWhatIsSavedPlacesNothing) {
   CheckpointPlanner planner = Make();
   Teach(planner, 50, 2, 8192, 5000);
   size_t before = planner.Plan(Request(8192)).size();
-  EXPECT_EQ(before, 8U) << "all slots are free at price 0";
+  EXPECT_EQ(before, 8U) << "all places are free at price 0";
   for (const int64_t tokens : {100, 1000, 9000, 12'000}) {
     const size_t now = planner.Plan(Request(8192, tokens * kWeightOne)).size();
     EXPECT_LE(now, before) << tokens;
@@ -134,7 +134,7 @@ TEST_F(Planner, MergesFixedCandidatesByImportance) {
 
 // What comes after the part that follow-ups repeat runs too, and a caller may want a state there.
 TEST_F(Planner, KeepsFixedCandidatesBeyondTheSegmentUpToTheEndOfTheRun) {
-  CheckpointPlanner planner = Make({.slots = 1});
+  CheckpointPlanner planner = Make({.places = 1});
   Teach(planner, 20, 2, 8192, 5000);
   const std::vector<CheckpointPlace> fixed = {{8400, Kind::kHint}, {8500, Kind::kHint}};
   PlanRequest request = Request(8192);
@@ -178,8 +178,8 @@ TEST_F(Planner, APolicyUsesTheKindsItSaysItDoes) {
   const std::vector<CheckpointPlace> fixed = {{500, Kind::kBranch}, {700, Kind::kHint}, {1000, Kind::kPromptEnd}};
   PlanRequest request = Request(1000);
   request.fixed = fixed;
-  const auto plan = [&](const char* const policy, const int32_t slots) {
-    return Positions(Make({.slots = slots}, policy).Plan(request));
+  const auto plan = [&](const char* const policy, const int32_t places) {
+    return Positions(Make({.places = places}, policy).Plan(request));
   };
   EXPECT_EQ(plan("optimal-dp", 4), (std::vector<int32_t>{500, 700, 1000}));
   EXPECT_EQ(plan("none", 4), (std::vector<int32_t>{}));
@@ -192,7 +192,7 @@ TEST_F(Planner, APolicyUsesTheKindsItSaysItDoes) {
 }
 
 TEST_F(Planner, PlannedOnesFillTheGapsBetweenFixedOnes) {
-  CheckpointPlanner planner = Make({.slots = 2});
+  CheckpointPlanner planner = Make({.places = 2});
   Teach(planner, 30, 1, 8192, 2048);
   Teach(planner, 30, 1, 8192, 6016);
   const std::vector<CheckpointPlace> fixed = {{2048, Kind::kHint}};
@@ -203,7 +203,7 @@ TEST_F(Planner, PlannedOnesFillTheGapsBetweenFixedOnes) {
 
 TEST_F(Planner, ASavingIsWhatLeavingOneOutCosts) {
   SplitMix64 random(2);
-  CheckpointPlanner planner = Make({.slots = 5});
+  CheckpointPlanner planner = Make({.places = 5});
   for (int i = 0; i < 200; ++i) Teach(planner, 1, 2, 8192, Pick(random, 1, 8193));
   const PlanRequest request = Request(8192);
   const PlanExplanation why = planner.Explain(request);
@@ -215,9 +215,9 @@ TEST_F(Planner, ASavingIsWhatLeavingOneOutCosts) {
   }
 }
 
-TEST_F(Planner, ExplainsItsPlanAndTheAlternativesAtEqualSlots) {
+TEST_F(Planner, ExplainsItsPlanAndTheAlternativesAtEqualPlaces) {
   SplitMix64 random(3);
-  CheckpointPlanner planner = Make({.slots = 4, .merge_tokens = 1});
+  CheckpointPlanner planner = Make({.places = 4, .merge_tokens = 1});
   for (int i = 0; i < 300; ++i) Teach(planner, 1, 2, 8192, Pick(random, 1, 100) * Pick(random, 1, 80));
   const PlanRequest request = Request(8192);
   const PlanExplanation why = planner.Explain(request);
@@ -256,7 +256,7 @@ TEST_F(Planner, RenewsOnDriftAndOtherwiseEvery64Overlaps) {
 
 TEST_F(Planner, FollowsTheOldPriorUntilAJobsAnswerIsThere) {
   LatePlanExecutor late;
-  CheckpointPlanner planner({.slots = 1}, MakePlacement("optimal-dp"), late);
+  CheckpointPlanner planner({.places = 1}, MakePlacement("optimal-dp"), late);
   Teach(planner, 20, 2, 8192, 5000);
   EXPECT_EQ(late.jobs.size(), 1U) << "one job a class at a time";
   EXPECT_TRUE(planner.Plan(Request(8192)).empty());

@@ -20,12 +20,12 @@ TEST(TreeDp, EqualsBruteForce) {
       int64_t& cost = best[__builtin_popcount(bits)];
       cost = std::min(cost, TreeCostByDefinition(tree, bits));
     }
-    for (int32_t slots = 0; slots <= nodes; ++slots, ++cases) {
-      if (slots > 0) best[slots] = std::min(best[slots], best[slots - 1]);
-      const std::vector<int32_t> placed = PlaceOnTree(tree, slots);
-      ASSERT_LE(placed.size(), static_cast<size_t>(slots));
-      ASSERT_EQ(TreeCostByDefinition(tree, Bits(placed)), best[slots]) << AsCode(tree) << " slots " << slots;
-      ASSERT_EQ(TreeCost(tree, placed), best[slots]) << AsCode(tree) << " slots " << slots;
+    for (int32_t places = 0; places <= nodes; ++places, ++cases) {
+      if (places > 0) best[places] = std::min(best[places], best[places - 1]);
+      const std::vector<int32_t> placed = PlaceOnTree(tree, places);
+      ASSERT_LE(placed.size(), static_cast<size_t>(places));
+      ASSERT_EQ(TreeCostByDefinition(tree, Bits(placed)), best[places]) << AsCode(tree) << " places " << places;
+      ASSERT_EQ(TreeCost(tree, placed), best[places]) << AsCode(tree) << " places " << places;
     }
   }
   EXPECT_GE(cases, 5000);
@@ -40,8 +40,8 @@ TEST(TreeDp, EqualsTheChainSolverOnAChain) {
       if (node.weight > 0) demand.push_back({node.depth, node.weight});
     }
     const ChainDp chain(demand, 6);
-    for (int32_t slots = 0; slots <= chain.slots(); ++slots) {
-      ASSERT_EQ(TreeCost(tree, PlaceOnTree(tree, slots)), chain.Cost(slots)) << AsCode(tree) << " slots " << slots;
+    for (int32_t places = 0; places <= chain.places(); ++places) {
+      ASSERT_EQ(TreeCost(tree, PlaceOnTree(tree, places)), chain.Cost(places)) << AsCode(tree) << " places " << places;
     }
   }
 }
@@ -65,11 +65,11 @@ TEST(TreeDp, MarginalsAreDifferencesOfCost) {
 }
 
 TEST(TreeDp, GainsOnATreeMayGrow) {
-  // Three leaves below one trunk: two slots are worth less than twice one, three are worth more than that.
+  // Three leaves below one trunk: two places are worth less than twice one, three are worth more than that.
   const std::vector<TreeNode> tree = {{-1, 100, 0}, {0, 160, 1}, {0, 160, 1}, {0, 160, 1}};
   std::vector<int64_t> savings;
-  for (int32_t slots = 1; slots <= 3; ++slots) {
-    savings.push_back(TreeCost(tree, {}) - TreeCost(tree, PlaceOnTree(tree, slots)));
+  for (int32_t places = 1; places <= 3; ++places) {
+    savings.push_back(TreeCost(tree, {}) - TreeCost(tree, PlaceOnTree(tree, places)));
   }
   EXPECT_EQ(savings, (std::vector<int64_t>{300, 360, 480}));
 }

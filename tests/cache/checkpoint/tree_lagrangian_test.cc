@@ -60,10 +60,10 @@ TEST(TreeLagrangian, ABudgetOnSmallTreesIsMetNearlyAlwaysExactly) {
   for (int round = 0; round < 1000; ++round) {
     const int32_t nodes = Pick(random, 1, 13);
     const auto tree = RandomTree(random, nodes, Pick(random, 1, nodes + 1), 9, 9);
-    for (int32_t slots = 0; slots <= nodes; ++slots, ++cases) {
-      const TreeBudgetPlan plan = PlaceOnTreeWithin(tree, slots);
-      ASSERT_LE(plan.nodes.size(), static_cast<size_t>(slots));
-      missed += TreeCost(tree, plan.nodes) == TreeCost(tree, PlaceOnTree(tree, slots)) ? 0 : 1;
+    for (int32_t places = 0; places <= nodes; ++places, ++cases) {
+      const TreeBudgetPlan plan = PlaceOnTreeWithin(tree, places);
+      ASSERT_LE(plan.nodes.size(), static_cast<size_t>(places));
+      missed += TreeCost(tree, plan.nodes) == TreeCost(tree, PlaceOnTree(tree, places)) ? 0 : 1;
     }
   }
   EXPECT_LE(missed, cases / 500) << "of " << cases;
@@ -74,13 +74,13 @@ TEST(TreeLagrangian, ABudgetLosesAtMostAThousandthOfTheSaving) {
   for (const int32_t nodes : {300, 1000, 2000}) {
     for (const int32_t reach : {nodes, nodes / 8, 60}) {
       const auto tree = RandomTree(random, nodes, reach, 300, 100);
-      for (const int32_t slots : {1, 2, 5, 16, 64}) {
-        const TreeBudgetPlan plan = PlaceOnTreeWithin(tree, slots);
-        ASSERT_LE(plan.nodes.size(), static_cast<size_t>(slots));
+      for (const int32_t places : {1, 2, 5, 16, 64}) {
+        const TreeBudgetPlan plan = PlaceOnTreeWithin(tree, places);
+        ASSERT_LE(plan.nodes.size(), static_cast<size_t>(places));
         const int64_t nothing = TreeCost(tree, {});
-        const int64_t best = nothing - TreeCost(tree, PlaceOnTree(tree, slots));
+        const int64_t best = nothing - TreeCost(tree, PlaceOnTree(tree, places));
         const int64_t found = nothing - TreeCost(tree, plan.nodes);
-        ASSERT_GE(found, best - best / 1000) << nodes << " nodes, reach " << reach << ", slots " << slots;
+        ASSERT_GE(found, best - best / 1000) << nodes << " nodes, reach " << reach << ", places " << places;
       }
     }
   }
@@ -110,15 +110,15 @@ TEST(TreeLagrangian, DroppingTheLeastLossStaysWithinAFewPercent) {
     for (int i = 0; i < 20; ++i) {
       const std::vector<TreeNode> tree = RandomTree(random, 200, reach, 800, 100);
       const int64_t none = TreeCost(tree, {});
-      for (const int32_t slots : {10, 40, 100}) {
+      for (const int32_t places : {10, 40, 100}) {
         std::vector<int32_t> kept(tree.size());
         std::iota(kept.begin(), kept.end(), 0);
-        while (std::ssize(kept) > slots) {
+        while (std::ssize(kept) > places) {
           const std::vector<int64_t> loss = TreeMarginals(tree, kept);
           kept.erase(std::min_element(kept.begin(), kept.end(),
                                       [&](const int32_t a, const int32_t b) { return loss[a] < loss[b]; }));
         }
-        const auto solved = static_cast<double>(none - TreeCost(tree, PlaceOnTreeWithin(tree, slots).nodes));
+        const auto solved = static_cast<double>(none - TreeCost(tree, PlaceOnTreeWithin(tree, places).nodes));
         const auto dropped = static_cast<double>(none - TreeCost(tree, kept));
         EXPECT_LE(dropped, solved * 1.001);
         lost_sum += 1 - dropped / solved;

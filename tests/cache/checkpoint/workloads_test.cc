@@ -28,14 +28,14 @@ const Demand& DemandNamed(const std::string& workload) {
 
 double MeanTokens(const int64_t cost) { return static_cast<double>(cost) / (static_cast<double>(kWeightOne) * kDraws); }
 
-double MeanOf(const std::string_view policy, const DemandView demand, const int32_t slots, const DemandView judged) {
+double MeanOf(const std::string_view policy, const DemandView demand, const int32_t places, const DemandView judged) {
   return MeanTokens(
-      RecomputeCost(judged, MakePlacement(policy)->Place({.demand = demand, .length = kLength, .slots = slots})));
+      RecomputeCost(judged, MakePlacement(policy)->Place({.demand = demand, .length = kLength, .places = places})));
 }
 
 struct Row {
   const char* workload;
-  int32_t slots;
+  int32_t places;
   double optimal, on_grid, balanced, block, logarithmic, logarithmic_end;
 };
 
@@ -51,12 +51,12 @@ TEST_P(Table, IsReproducedWithinTwoPercent) {
   const auto check = [&](const char* const name, const double found, const double expected) {
     EXPECT_TRUE(near(found, expected)) << name << ": found " << found << ", the table has " << expected;
   };
-  check("optimal", MeanOf("optimal-dp", demand, row.slots, demand), row.optimal);
-  check("on grid 64", MeanOf("optimal-dp", FoldToGrid(demand, 64), row.slots, demand), row.on_grid);
-  check("balanced", MeanOf("balanced", {}, row.slots, demand), row.balanced);
-  check("block", MeanOf("block", {}, row.slots, demand), row.block);
-  check("logarithmic", MeanOf("logarithmic", {}, row.slots, demand), row.logarithmic);
-  check("logarithmic-end", MeanOf("logarithmic-end", {}, row.slots, demand), row.logarithmic_end);
+  check("optimal", MeanOf("optimal-dp", demand, row.places, demand), row.optimal);
+  check("on grid 64", MeanOf("optimal-dp", FoldToGrid(demand, 64), row.places, demand), row.on_grid);
+  check("balanced", MeanOf("balanced", {}, row.places, demand), row.balanced);
+  check("block", MeanOf("block", {}, row.places, demand), row.block);
+  check("logarithmic", MeanOf("logarithmic", {}, row.places, demand), row.logarithmic);
+  check("logarithmic-end", MeanOf("logarithmic-end", {}, row.places, demand), row.logarithmic_end);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"system-prompts", 8, 124, 134, 379, 422, 192, 639}, Row{"system-prompts", 16, 63, 71, 250, 250, 192, 639},
         Row{"system-prompts", 32, 32, 41, 125, 122, 192, 639}),
     [](const auto& info) {
-      std::string name = std::string(info.param.workload) + "_" + std::to_string(info.param.slots);
+      std::string name = std::string(info.param.workload) + "_" + std::to_string(info.param.places);
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
@@ -97,19 +97,19 @@ TEST(Workloads, AreTheSameForTheSameSeedAndInsideThePrefix) {
   EXPECT_EQ(bench::FindDepthWorkload("none"), nullptr);
 }
 
-double ShareOfBestBaseline(const std::string& workload, const int32_t slots) {
+double ShareOfBestBaseline(const std::string& workload, const int32_t places) {
   const Demand& demand = DemandNamed(workload);
   double best = 1e9;
   for (const char* const name : {"balanced", "block", "logarithmic", "logarithmic-end"}) {
-    best = std::min(best, MeanOf(name, {}, slots, demand));
+    best = std::min(best, MeanOf(name, {}, places, demand));
   }
-  return MeanOf("optimal-dp", demand, slots, demand) / best;
+  return MeanOf("optimal-dp", demand, places, demand) / best;
 }
 
 TEST(Workloads, TheOptimumBeatsTheBestFixedBaselineByAMargin) {
-  for (const int32_t slots : {2, 4}) EXPECT_LE(ShareOfBestBaseline("quality", slots), 0.45) << slots;
-  for (const int32_t slots : {2, 4, 8, 16, 32}) EXPECT_LE(ShareOfBestBaseline("narrative", slots), 0.86) << slots;
-  for (const int32_t slots : {2, 4, 8}) EXPECT_LE(ShareOfBestBaseline("system-prompts", slots), 0.66) << slots;
+  for (const int32_t places : {2, 4}) EXPECT_LE(ShareOfBestBaseline("quality", places), 0.45) << places;
+  for (const int32_t places : {2, 4, 8, 16, 32}) EXPECT_LE(ShareOfBestBaseline("narrative", places), 0.86) << places;
+  for (const int32_t places : {2, 4, 8}) EXPECT_LE(ShareOfBestBaseline("system-prompts", places), 0.66) << places;
 }
 
 TEST(Workloads, AThirdOfABlockCachesCheckpointsRecomputesNoMore) {
@@ -125,7 +125,7 @@ TEST(Workloads, AThirdOfABlockCachesCheckpointsRecomputesNoMore) {
 
 struct Online {
   const char* workload;
-  int32_t slots;
+  int32_t places;
   bool one_length;
   double share_max;  // Of what branch-on-demand recomputes.
 };
@@ -135,7 +135,7 @@ class LearnedPlacement : public testing::TestWithParam<Online> {};
 TEST_P(LearnedPlacement, RecomputesAFractionOfWhatBranchOnDemandDoes) {
   const Online& row = GetParam();
   const bench::DepthWorkload& workload = *bench::FindDepthWorkload(row.workload);
-  bench::OnlineOptions options = {.slots = row.slots};
+  bench::OnlineOptions options = {.places = row.places};
   if (row.one_length) options.length_min = options.length_max = kLength;
   const auto run = [&](const bench::OnlinePolicy policy) { return RunOnline(workload, policy, options); };
   const double on_demand = run(bench::OnlinePolicy::kBranchOnDemand).recomputed_tokens;
@@ -153,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Online, LearnedPlacement,
                                          Online{"system-prompts", 8, false, 0.45}, Online{"fluctuating", 2, true, 0.15},
                                          Online{"fluctuating", 4, true, 0.12}),
                          [](const auto& info) {
-                           std::string name = std::string(info.param.workload) + "_" + std::to_string(info.param.slots);
+                           std::string name =
+                               std::string(info.param.workload) + "_" + std::to_string(info.param.places);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

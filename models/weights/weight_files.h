@@ -1,4 +1,4 @@
-// Checkpoint: all weight files of a model folder, single or sharded, as one set of named tensors.
+// WeightFiles: all weight files of a model folder, single or sharded, as one set of named tensors.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace invar::models {
 
-class Checkpoint {
+class WeightFiles {
  public:
   // Reads FOLDER/model.safetensors.index.json and the shards it names, else FOLDER/model.safetensors. Headers only.
   // Errors: NOT_FOUND (no weights, missing shard), INVALID_ARGUMENT (index), DATA_LOSS (a file lies).
-  static StatusOr<Checkpoint> Open(const std::string& folder);
+  static StatusOr<WeightFiles> Open(const std::string& folder);
 
   // Null where there is none.
   const TensorInfo* Find(const std::string& name) const;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cache/cache_memory.h"
-#include "engine/sequence.h"
-#include "engine/step.h"
+#include "engine/loop/sequence.h"
+#include "engine/schedule/step.h"
 #include "models/model.h"
 
 namespace invar::engine {

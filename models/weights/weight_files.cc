@@ -1,6 +1,6 @@
-// The index of a sharded checkpoint is checked both ways: every name it lists lies in the shard it says, and no shard
+// The index of a sharded folder is checked both ways: every name it lists lies in the shard it says, and no shard
 // holds a tensor the index does not know.
-#include "models/weights/checkpoint.h"
+#include "models/weights/weight_files.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +41,7 @@ StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) 
 
 }  // namespace
 
-Status Checkpoint::AddFile(const std::string& path) {
+Status WeightFiles::AddFile(const std::string& path) {
   StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   for (const auto& [name, info] : file->tensors()) {
@@ -55,8 +55,8 @@ Status Checkpoint::AddFile(const std::string& path) {
   return OkStatus();
 }
 
-StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
-  Checkpoint checkpoint;
+StatusOr<WeightFiles> WeightFiles::Open(const std::string& folder) {
+  WeightFiles opened;
   const std::string index_path = folder + "/model.safetensors.index.json";
   std::error_code error;
   if (!std::filesystem::exists(index_path, error)) {
@@ -64,8 +64,8 @@ StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
     if (!std::filesystem::exists(path, error)) {
       return NotFound(folder + ": wanted model.safetensors or model.safetensors.index.json, found neither");
     }
-    if (Status s = checkpoint.AddFile(path); !s.ok()) return s;
-    return checkpoint;
+    if (Status s = opened.AddFile(path); !s.ok()) return s;
+    return opened;
   }
   StatusOr<std::map<std::string, std::string>> shards = ReadIndex(index_path);
   if (!shards.ok()) return shards.status();
@@ -75,31 +75,31 @@ StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
     if (!std::filesystem::exists(folder + "/" + shard, error)) {
       return NotFound(fmt::format("{}: weight_map: wanted shard {}, found no such file", index_path, shard));
     }
-    if (Status s = checkpoint.AddFile(folder + "/" + shard); !s.ok()) return s;
+    if (Status s = opened.AddFile(folder + "/" + shard); !s.ok()) return s;
   }
   for (const auto& [name, shard] : *shards) {
-    const auto place = checkpoint.names_.find(name);
-    if (place == checkpoint.names_.end() || checkpoint.files_[place->second].path() != folder + "/" + shard) {
-      return DataLoss(fmt::format(
-          "{}: tensor \"{}\": wanted it in {}, found {}", index_path, name, shard,
-          place == checkpoint.names_.end() ? "it nowhere" : "it in " + checkpoint.files_[place->second].path()));
+    const auto place = opened.names_.find(name);
+    if (place == opened.names_.end() || opened.files_[place->second].path() != folder + "/" + shard) {
+      return DataLoss(
+          fmt::format("{}: tensor \"{}\": wanted it in {}, found {}", index_path, name, shard,
+                      place == opened.names_.end() ? "it nowhere" : "it in " + opened.files_[place->second].path()));
     }
   }
-  for (const auto& [name, file] : checkpoint.names_) {
+  for (const auto& [name, file] : opened.names_) {
     if (!shards->contains(name)) {
       return DataLoss(fmt::format("{}: tensor \"{}\": wanted every tensor in the index, found it only in {}",
-                                  index_path, name, checkpoint.files_[file].path()));
+                                  index_path, name, opened.files_[file].path()));
     }
   }
-  return checkpoint;
+  return opened;
 }
 
-const TensorInfo* Checkpoint::Find(const std::string& name) const {
+const TensorInfo* WeightFiles::Find(const std::string& name) const {
   const auto place = names_.find(name);
   return place == names_.end() ? nullptr : &files_[place->second].tensors().at(name);
 }
 
-const std::string& Checkpoint::FileOf(const std::string& name) const {
+const std::string& WeightFiles::FileOf(const std::string& name) const {
   const auto place = names_.find(name);
   return files_[place == names_.end() ? 0 : place->second].path();
 }

@@ -1,5 +1,5 @@
 // Shapes and budgets of bind_model.h.
-#include "engine/bind_model.h"
+#include "engine/loop/bind_model.h"
 
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
 // The life of sequence.h.
-#include "engine/sequence.h"
+#include "engine/loop/sequence.h"
 
 #include <algorithm>
 #include <utility>

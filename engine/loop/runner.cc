@@ -1,5 +1,5 @@
 // The batch is built in the order of the spans; logits rows come back in it too.
-#include "engine/runner.h"
+#include "engine/loop/runner.h"
 
 #include <algorithm>
 
