@@ -205,7 +205,7 @@ class DiskStore final : public TierStore {
     {
       const MutexLock lock(mu_);
       if (drops_.Voids(name.space, name.sequence)) return DroppedMeanwhile();
-      if (!index_.Reserve(layout.file_bytes, record.used_at, evicted)) {
+      if (!index_.Reserve(layout.file_bytes, payload.LastUse(record.used_at), evicted)) {
         return ResourceExhausted(
             fmt::format("disk: a record of {} bytes does not fit the budget of {} beside later used", layout.file_bytes,
                         index_.budget_bytes()));
@@ -220,7 +220,7 @@ class DiskStore final : public TierStore {
       RemoveFile(partial);
       {
         const MutexLock lock(mu_);
-        evicted = index_.EvictOldest(layout.file_bytes, record.used_at);
+        evicted = index_.EvictOldest(layout.file_bytes, payload.LastUse(record.used_at));
       }
       RemoveEntries(evicted);
       if (!evicted.empty()) written = WriteRecord(partial, record, layout, payload);
@@ -238,8 +238,9 @@ class DiskStore final : public TierStore {
       if (!written.ok()) {
         index_.Cancel(layout.file_bytes);
       } else {
-        modified_ns = ModifiedAt(record.used_at);
-        replaced = index_.Commit({record.key, layout.file_bytes, {name.space, name.sequence}}, record.used_at);
+        const TimeNs used_at = payload.SettleUse(record.used_at);
+        modified_ns = ModifiedAt(used_at);
+        replaced = index_.Commit({record.key, layout.file_bytes, {name.space, name.sequence}}, used_at);
       }
     }
     if (!written.ok()) RemoveFile(has_name ? path : partial);
@@ -280,9 +281,9 @@ class DiskStore final : public TierStore {
     return listed;
   }
 
-  void Use(const TierKey& key, const TimeNs used_at) override {
+  bool Use(const TierKey& key, const TimeNs used_at) override {
     const MutexLock lock(mu_);
-    index_.Use(key, used_at);
+    return index_.Use(key, used_at) != nullptr;
   }
 
   std::vector<TierKey> TakeGone() override {

@@ -29,6 +29,14 @@ class KnownTier {
   TimeNs UntilIfPut(const TimeNs now) const { return Until(now, tier_->keeps_for() / 2); }
   TimeNs UntilIfFound(const TimeNs now) const { return Until(now, std::min(tier_->keeps_for() / 2, kFoundNs)); }
 
+  // Whether the tier has the record, or gets it: it was used at `used_at` then. What went this moment is forgotten.
+  bool Use(const TierKey& key, const TimeNs used_at, const TimeNs now) {
+    if (!known_.Has(key, now)) return false;
+    if (tier_->Use(key, used_at)) return true;
+    ForgetGone();
+    return false;
+  }
+
   // Forgets what has gone from the tier meanwhile.
   void ForgetGone() {
     for (const TierKey& key : tier_->TakeGone()) known_.Forget(key);

@@ -36,10 +36,7 @@ bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const Pat
     const TierKey key = PageKey(path.chain[p + 1]);
     // Where a tier gives up some of what was used at one time, the deepest goes first: the rest hangs on what is above.
     const auto used_at = image.used_at + static_cast<TimeNs>(whole - p);
-    if (to.known().Has(key, now)) {
-      to.tier().Use(key, used_at);
-      continue;
-    }
+    if (to.Use(key, used_at, now)) continue;
     const TierRecord record{
         .key = key, .space = path.space, .header = PageHeader(path.chain[p + 1]), .used_at = used_at};
     if (!Put(to, record, {image.pages[p]}, key, now)) return false;
@@ -55,10 +52,7 @@ bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Pat
   const std::span<const TokenId> tail = image.tokens.subspan(whole * kPageTokens);
   const TierKey directory = DirectoryKey(chain);
   const TierKey key = StateKey(chain, tail);
-  if (to.known().Has(key, now)) {
-    to.tier().Use(key, image.used_at);
-    return true;
-  }
+  if (to.Use(key, image.used_at, now)) return true;
   std::vector<std::span<const std::byte>> spans = {image.state};
   if (!tail.empty()) spans.push_back(image.pages[whole]);
   const TierRecord record{

@@ -51,7 +51,7 @@ class RamStore final : public TierStore {
     std::vector<LruIndex<Blob>::Entry> evicted;  // Freed after the lock.
     {
       const MutexLock lock(mu_);
-      if (!index_.Reserve(bytes, record.used_at, evicted)) {
+      if (!index_.Reserve(bytes, payload.LastUse(record.used_at), evicted)) {
         return ResourceExhausted(fmt::format(
             "ram: a record of {} bytes does not fit the budget of {} beside later used", bytes, index_.budget_bytes()));
       }
@@ -74,7 +74,7 @@ class RamStore final : public TierStore {
       index_.Cancel(bytes);
       return DroppedMeanwhile();
     }
-    replaced = index_.Commit({record.key, bytes, std::move(blob)}, record.used_at);
+    replaced = index_.Commit({record.key, bytes, std::move(blob)}, payload.SettleUse(record.used_at));
     return OkStatus();
   }
 
@@ -111,9 +111,9 @@ class RamStore final : public TierStore {
     return OkStatus();
   }
 
-  void Use(const TierKey& key, const TimeNs used_at) override {
+  bool Use(const TierKey& key, const TimeNs used_at) override {
     const MutexLock lock(mu_);
-    index_.Use(key, used_at);
+    return index_.Use(key, used_at) != nullptr;
   }
 
   std::vector<TierKey> TakeGone() override {

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/split_mix64.h"
+#include "cache/tiers/puts_under_way.h"
 #include "cache/tiers/tally.h"
 
 namespace invar::cache {
@@ -66,7 +67,9 @@ class SimulatedTier final : public Tier {
         TierCall::kDrop, std::make_shared<TierTransfer>(deadline),
         [this, of](TierTransfer& call) { return store_->Drop(of, call); }, {}, std::move(done));
   }
-  void Use(const TierKey& key, const TimeNs used_at) override { store_->Use(key, used_at); }
+  bool Use(const TierKey& key, const TimeNs used_at) override {
+    return puts_.Use(key, used_at) || store_->Use(key, used_at);
+  }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
 
   TierStats Stats() const override { return tally_.Read(store_->Contents()); }
@@ -83,6 +86,7 @@ class SimulatedTier final : public Tier {
   struct Call {
     TierCall kind;
     std::shared_ptr<TierTransfer> transfer;
+    std::optional<TierKey> put;  // The key, of puts.
     TimeNs began;
     Fate fate;
     std::function<void(Call&, TimeNs)> carry_out;
@@ -113,7 +117,14 @@ class SimulatedTier final : public Tier {
       due = std::max(transfer->deadline(), now);
       fate = Fate::kLate;
     }
-    Call call{.kind = kind, .transfer = std::move(transfer), .began = now, .fate = fate, .carry_out = {}, .fail = {}};
+    if (kind == TierCall::kPut) puts_.Add(*key, *transfer);
+    Call call{.kind = kind,
+              .transfer = std::move(transfer),
+              .put = kind == TierCall::kPut ? key : std::nullopt,
+              .began = now,
+              .fate = fate,
+              .carry_out = {},
+              .fail = {}};
     call.fail = [done](Status status) {
       if (done) done(std::move(status));
     };
@@ -160,6 +171,7 @@ class SimulatedTier final : public Tier {
   template <typename RunDone>
   void End(Call& call, const Status& status, const TimeNs now, const RunDone& run_done) {
     Check(call.transfer->End(), "a call ends once");
+    if (call.put.has_value()) puts_.Remove(*call.put, *call.transfer);
     tally_.End(call.kind, status, call.transfer->bytes(), ToSeconds(now - call.began));
     run_done();
   }
@@ -185,6 +197,7 @@ class SimulatedTier final : public Tier {
   uint64_t next_ = 0;
   uint64_t next_sequence_ = 1;
   std::map<std::pair<TimeNs, uint64_t>, Call> open_;  // By due time.
+  PutsUnderWay puts_;
   TierTally tally_;
 };
 

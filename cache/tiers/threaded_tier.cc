@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cache/tiers/puts_under_way.h"
 #include "cache/tiers/tally.h"
 
 namespace invar::cache {
@@ -25,6 +26,7 @@ struct Job {
 
   const TierCall call;
   TierTransfer transfer;
+  std::optional<TierKey> put;  // The key, of puts.
   // Works on the store; then ends the job with the result, unless it has ended.
   std::function<void()> run;
   // Gives the reason to the caller's `done`.
@@ -78,6 +80,7 @@ class ThreadedTier final : public Tier {
     auto job = std::make_shared<Job>(TierCall::kPut, std::move(payload), deadline);
     Check(job->transfer.bytes() == record.payload_bytes, "spans sum up to payload_bytes", job->transfer.bytes(),
           record.payload_bytes);
+    job->put = record.key;
     job->run = [this, job = job.get(), record = std::move(record), done] {
       Finish(
           *job, [&] { return store_->Put(record, job->transfer); }, done);
@@ -106,7 +109,13 @@ class ThreadedTier final : public Tier {
     return Enqueue(std::move(job));
   }
 
-  void Use(const TierKey& key, const TimeNs used_at) override { store_->Use(key, used_at); }
+  bool Use(const TierKey& key, const TimeNs used_at) override {
+    {
+      const MutexLock lock(mu_);
+      if (puts_.Use(key, used_at)) return true;
+    }
+    return store_->Use(key, used_at);
+  }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
   TimeNs keeps_for() const override { return store_->keeps_for(); }
 
@@ -135,6 +144,7 @@ class ThreadedTier final : public Tier {
       is_nearest = open_.empty() || job->transfer.deadline() < open_.begin()->first;
       job->transfer.Accept(next_sequence_++);
       open_.emplace(job->transfer.deadline(), job);
+      if (job->put.has_value()) puts_.Add(*job->put, job->transfer);
       (is_first ? first_ : writes_).push_back(std::move(job));
     }
     work_.NotifyOne();
@@ -161,6 +171,7 @@ class ThreadedTier final : public Tier {
 
   void Close(const Job& job, const Status& status, const double seconds) {
     const MutexLock lock(mu_);
+    if (job.put.has_value()) puts_.Remove(*job.put, job.transfer);
     tally_.End(job.call, status, job.transfer.bytes(), seconds);
     const auto [begin, end] = open_.equal_range(job.transfer.deadline());
     const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &job; });
@@ -234,6 +245,7 @@ class ThreadedTier final : public Tier {
   std::deque<JobPtr> first_ GUARDED_BY(mu_);  // Reads and drops: before all writes.
   std::deque<JobPtr> writes_ GUARDED_BY(mu_);
   std::multimap<TimeNs, JobPtr> open_ GUARDED_BY(mu_);  // Every job that has not ended, by deadline.
+  PutsUnderWay puts_ GUARDED_BY(mu_);
   uint64_t next_sequence_ GUARDED_BY(mu_);
   TierTally tally_ GUARDED_BY(mu_);
 

@@ -107,6 +107,24 @@ bool TierTransfer::CopyToSink(const int64_t offset, const std::span<const std::b
   return true;
 }
 
+bool TierTransfer::Use(const TimeNs used_at) {
+  const MutexLock lock(mu_);
+  if (ended_ || is_settled_) return false;
+  used_at_ = std::max(used_at_, used_at);
+  return true;
+}
+
+TimeNs TierTransfer::LastUse(const TimeNs put_with) {
+  const MutexLock lock(mu_);
+  return std::max(used_at_, put_with);
+}
+
+TimeNs TierTransfer::SettleUse(const TimeNs put_with) {
+  const MutexLock lock(mu_);
+  is_settled_ = true;
+  return std::max(used_at_, put_with);
+}
+
 bool TierTransfer::End() {
   std::shared_ptr<const void> keep_alive;  // Its end may run the caller's code: not under the lock.
   {

@@ -176,8 +176,9 @@ class Tier {
   virtual Status Drop(const TierSpaces& of, TimeNs deadline, TierDone done) = 0;
 
   // Takes note that a record was used at `used_at`, where that is later than what is known; without I/O, so a disk
-  // forgets it at the end of the process. Nothing where there is no such record, and for shared tiers.
-  virtual void Use(const TierKey& key, TimeNs used_at) = 0;
+  // forgets it at the end of the process. Whether it is there or on its way: false where it went meanwhile, so who has
+  // it puts it again. A shared tier does not know, takes no note and says true.
+  virtual bool Use(const TierKey& key, TimeNs used_at) = 0;
 
   // What has gone since the last call without the caller's doing: evicted, or found damaged. A shared tier does not
   // know. At most a key for each record that was put or was there at the start.

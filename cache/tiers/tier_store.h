@@ -37,6 +37,13 @@ class TierTransfer {
   // Copies `from` into the sink at `offset`. Only verified bytes may come here. False: the call has ended; give up.
   [[nodiscard]] bool CopyToSink(int64_t offset, std::span<const std::byte> from);
 
+  // A record can be used while it is on its way. Use: takes note, where the record is neither there yet nor ended; else
+  // false. LastUse: of all notes and of `put_with`, what it was put with. SettleUse: the same for good, under the lock
+  // that then makes the record visible, so that every use reaches either the call or the record.
+  [[nodiscard]] bool Use(TimeNs used_at);
+  TimeNs LastUse(TimeNs put_with);
+  TimeNs SettleUse(TimeNs put_with);
+
   // Ends the call and lets the keep-alive go. True for the first to end it: that one runs `done`.
   [[nodiscard]] bool End();
   bool ended();
@@ -50,6 +57,8 @@ class TierTransfer {
 
   Mutex mu_;
   bool ended_ GUARDED_BY(mu_) = false;
+  bool is_settled_ GUARDED_BY(mu_) = false;
+  TimeNs used_at_ GUARDED_BY(mu_) = 0;
   std::vector<std::span<const std::byte>> payload_ GUARDED_BY(mu_);
   std::vector<std::span<std::byte>> sink_ GUARDED_BY(mu_);
   std::shared_ptr<const void> keep_alive_ GUARDED_BY(mu_);
@@ -89,7 +98,8 @@ class TierStore {
   virtual StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) = 0;
   // The Puts it voids are those with a lower sequence than `call`.
   virtual Status Drop(const TierSpaces& of, TierTransfer& call) = 0;
-  virtual void Use(const TierKey&, TimeNs) {}
+  // Of what is there; what is on its way is the driver's (puts_under_way.h).
+  virtual bool Use(const TierKey&, TimeNs) { return true; }
   virtual std::vector<TierKey> TakeGone() { return {}; }
   virtual TimeNs keeps_for() const { return kNever; }
 

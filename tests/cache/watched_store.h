@@ -27,7 +27,7 @@ class WatchedStore final : public TierStore {
   }
   StatusOr<std::string> Get(const TierKey& key, TierTransfer& sink) override { return store_->Get(key, sink); }
   Status Drop(const TierSpaces& of, TierTransfer& call) override { return store_->Drop(of, call); }
-  void Use(const TierKey& key, const TimeNs used_at) override { store_->Use(key, used_at); }
+  bool Use(const TierKey& key, const TimeNs used_at) override { return store_->Use(key, used_at); }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
   uint64_t first_sequence() const override { return store_->first_sequence(); }
   TierContents Contents() const override { return store_->Contents(); }

@@ -225,6 +225,25 @@ TEST_P(TierConformance, WhatWasUsedEarlierDoesNotPushOutWhatWasUsedLater) {
   for (const uint64_t seed : {1, 2, 3, 6}) EXPECT_TRUE(is_there(seed)) << seed;
 }
 
+TEST_P(TierConformance, SaysOnUseWhetherARecordIsThereOrOnItsWay) {
+  const auto tier = Open(500'000);
+  EXPECT_EQ(tier->Use(MadeKey(1), 10), !GetParam().has_budget) << "a shared tier does not know";
+  const std::vector<std::byte> payload = MadeBytes(1, 100'000);
+  std::vector<Awaited<Status>> puts(4);
+  for (uint64_t seed = 0; seed < puts.size(); ++seed) {
+    const TierRecord record{.key = MadeKey(seed), .payload_bytes = 100'000, .used_at = static_cast<TimeNs>(100 + seed)};
+    ASSERT_TRUE(tier->Put(record, {{payload}, nullptr}, kNever, puts[seed].Done()).ok());
+  }
+  EXPECT_TRUE(tier->Use(MadeKey(0), 1000));
+  for (Awaited<Status>& put : puts) ASSERT_EQ(put.Wait(*place, *tier).ToString(), "OK");
+  EXPECT_TRUE(tier->Use(MadeKey(2), 1000));
+  if (!GetParam().has_budget) return;
+  const TierRecord pushes{.key = MadeKey(9), .payload_bytes = 250'000, .used_at = 500};
+  ASSERT_EQ(PutNow(*place, *tier, pushes, MadeBytes(9, 250'000)).ToString(), "OK");
+  for (const uint64_t seed : {0, 2, 9}) EXPECT_TRUE(tier->Use(MadeKey(seed), 1)) << seed;
+  for (const uint64_t seed : {1, 3}) EXPECT_FALSE(tier->Use(MadeKey(seed), 2000)) << seed << " was used earliest";
+}
+
 TEST_P(TierConformance, ASinkOfAnotherSizeIsDataLossAndTheRecordGoes) {
   const auto tier = Open();
   for (const int64_t asked : {int64_t{0}, int64_t{999}, int64_t{1001}, int64_t{5'000'000}}) {
