@@ -1,6 +1,6 @@
 // Engine: owns the model, the sequences and all their memory; one thread runs steps.
 //   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
-// Threads: Submit, Cancel, Resume, FlushCache, ReportCache, ExplainPlan, Stats, Drain from any thread; everything else
+// Threads: Submit, Cancel, Resume, FlushCache, ReportCache, ExplainPlan, Abort, Stats from any thread; everything else
 // happens on the engine thread, or inside RunOneStep for callers that drive the engine themselves (simulation, tests).
 #pragma once
 
@@ -15,37 +15,14 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "cache/cache_manager.h"
-#include "cache/cache_tuning.h"
-#include "config/config.h"
+#include "engine/engine_options.h"
 #include "engine/request.h"
-#include "engine/speculate/drafter.h"
 #include "engine/stats.h"
 #include "engine/validate.h"
 #include "models/model.h"
 #include "models/text.h"
 
 namespace invar::engine {
-
-struct EngineOptions {
-  int32_t max_batch_tokens = 512;  // Token budget of one step; at most what the model was loaded for.
-  int32_t max_logits_rows = 64;    // Rows of logits in one step; at most what the model was loaded for.
-  int32_t max_running = 64;        // Sequences that hold memory at once.
-  int32_t max_queued = 1024;       // Waiting requests; more is RESOURCE_EXHAUSTED at once.
-  int64_t kv_budget_bytes = int64_t{1} << 30;
-  int32_t max_pages = INT32_MAX;  // Pages of KV, if the budget holds more: for tests that want memory to run out.
-  bool prefix_cache = true;       // Reuse what earlier requests computed.
-  cache::CacheTuning cache = cache::TuningOf({});
-  bool plans_on_a_thread = false;      // What the cache learns from, on a thread of its own; else runs repeat exactly.
-  int32_t prefill_chunk_tokens = 512;  // Most prompt tokens of one sequence in one step.
-  // Most of one request: what the configuration allows, the engine allows.
-  int64_t stop_strings_max = config::Config::Limits{}.stop_strings_max;
-  int64_t stop_string_bytes_max = config::Config::Limits{}.stop_string_bytes_max;
-  int64_t logprobs_max = config::Config::Limits{}.logprobs_max;
-  int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
-  std::vector<DrafterKind> drafters = DrafterKinds();
-  bool check_integrity_every_step = false;  // Tests; otherwise when idle.
-  bool poison_freed_memory = false;         // Tests: freed pages and slots are filled with NaN.
-};
 
 // What the prefix cache did and holds at one moment: report and tree agree.
 struct CacheSnapshot {
@@ -67,7 +44,7 @@ class Engine {
 
   // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
   // will reach `sink`. Errors: INVALID_ARGUMENT with the field named; RESOURCE_EXHAUSTED (queue full, or the request
-  // could never fit the KV budget); UNAVAILABLE (draining); DEADLINE_EXCEEDED (already past).
+  // could never fit the KV budget); UNAVAILABLE (shutting down); DEADLINE_EXCEEDED (already past).
   // shared_ptr: the RPC and the engine really end independently.
   StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink);
   // Takes effect at the next step boundary; harmless when the request has ended.
@@ -91,10 +68,7 @@ class Engine {
   // One step or nothing to do: false. For simulation; not together with StartThread.
   bool RunOneStep();
 
-  // No new requests; running ones go on. `Drained` is true once none is left.
-  void BeginDrain();
-  bool Drained() const;
-  // Ends everything that is left with UNAVAILABLE.
+  // No new requests, and ends everything that is left with UNAVAILABLE.
   void Abort();
   // Joins the engine thread after the step under way and ends everything that is left with UNAVAILABLE (no sink is
   // called after it returns). Submit gives UNAVAILABLE from then on. May be called again. Threads: one.

@@ -120,7 +120,7 @@ struct FinishedEvent {
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {
-  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (drain over), INTERNAL.
+  Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutting down), INTERNAL.
 };
 using TokenEvent = std::variant<StartedEvent, DeltaEvent, FinishedEvent, FailedEvent>;
 

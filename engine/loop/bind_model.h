@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "cache/state_shape.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "models/model.h"
 
 namespace invar::engine {

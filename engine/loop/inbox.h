@@ -51,7 +51,7 @@ class Inbox {
 
   StatusOr<SequenceId> Submit(Request request, std::shared_ptr<EventSink> sink, const TimeNs now) {
     const MutexLock lock(mu_);
-    if (draining_) return Unavailable("the server is shutting down; send the request to another one");
+    if (aborted_) return Unavailable("the server is shutting down; send the request to another one");
     if (published_.waiting + static_cast<int64_t>(mail_.submissions.size()) >= max_queued_) {
       return ResourceExhausted("the queue of " + std::to_string(max_queued_) + " requests is full; try again later");
     }
@@ -84,13 +84,9 @@ class Inbox {
     wake_.NotifyOne();
     return OkStatus();
   }
-  void BeginDrain() {
-    const MutexLock lock(mu_);
-    draining_ = true;
-  }
   void Abort() {
     const MutexLock lock(mu_);
-    draining_ = true;
+    aborted_ = true;
     mail_.abort = true;
     wake_.NotifyOne();
   }
@@ -102,10 +98,6 @@ class Inbox {
   bool stopped() {
     const MutexLock lock(mu_);
     return stopped_;
-  }
-  bool Drained() {
-    const MutexLock lock(mu_);
-    return draining_ && mail_.submissions.empty() && published_.waiting + published_.running == 0;
   }
 
   Mail Take() {
@@ -142,7 +134,7 @@ class Inbox {
   Mail mail_ GUARDED_BY(mu_);
   EngineStats published_ GUARDED_BY(mu_);
   int64_t last_id_ GUARDED_BY(mu_) = 0;
-  bool draining_ GUARDED_BY(mu_) = false;
+  bool aborted_ GUARDED_BY(mu_) = false;
   bool stopped_ GUARDED_BY(mu_) = false;
 };
 

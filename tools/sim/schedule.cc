@@ -241,16 +241,13 @@ Schedule MakeSchedule(const uint64_t seed) {
                    [](const auto& a, const auto& b) { return a.arrives_at < b.arrives_at; });
   DrawFlushes(random, schedule);
   DrawTier(random, schedule);
-  if (random.Percent(10)) schedule.drain_at = schedule.step_time * random.Between(10, 80);
-  if (schedule.drain_at.has_value() && random.Percent(50)) {
-    schedule.abort_at = *schedule.drain_at + schedule.step_time * random.Between(0, 40);
-  }
+  if (random.Percent(5)) schedule.abort_at = schedule.step_time * random.Between(10, 120);
   return schedule;
 }
 
 const std::vector<std::string>& Features() {
   static const std::vector<std::string> features = {
-      "cancel",   "deadline", "slow-reader", "drain", "sampling", "penalties", "stop",   "logprobs",
+      "cancel",   "deadline", "slow-reader", "abort", "sampling", "penalties", "stop",   "logprobs",
       "priority", "cache",    "flush",       "tier",  "hints",    "salt",      "bypass", "speculation"};
   return features;
 }
@@ -265,10 +262,7 @@ Schedule Reduce(Schedule schedule, const Reduction& reduction) {
   if (reduction.without.contains("cache")) schedule.options.prefix_cache = false;
   if (reduction.without.contains("flush")) schedule.flushes.clear();
   if (reduction.without.contains("tier")) schedule.tier.reset();
-  if (reduction.without.contains("drain")) {
-    schedule.drain_at.reset();
-    schedule.abort_at.reset();
-  }
+  if (reduction.without.contains("abort")) schedule.abort_at.reset();
   return schedule;
 }
 

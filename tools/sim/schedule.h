@@ -50,7 +50,6 @@ struct Schedule {
   int32_t pages = 0;       // The KV budget in pages.
   int32_t usable_ids = 0;  // The tokenizer's vocabulary, at most the model's.
   TimeNs step_time = 0;    // Clock time from step to step.
-  std::optional<TimeNs> drain_at;
   std::optional<TimeNs> abort_at;
   std::optional<PlannedTier> tier;
   std::vector<PlannedFlush> flushes;     // In order of time.
@@ -60,7 +59,7 @@ struct Schedule {
 Schedule MakeSchedule(uint64_t seed);
 
 // What to leave out of a schedule: the words of a minimized failure. Features: "cancel", "deadline", "slow-reader",
-// "drain", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "hints", "salt",
+// "abort", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "hints", "salt",
 // "bypass", "speculation".
 struct Reduction {
   std::optional<std::vector<int32_t>> only;  // Indexes of the requests that stay.

@@ -52,7 +52,7 @@ class Simulation {
     for (int32_t step = 0; step < kStepsMax && !Done(); ++step) {
       SubmitArrivals();
       SendCancels();
-      SendDrain();
+      SendAbort();
       SendFlushes();
       engine_->RunOneStep();
       CheckAfterStep();
@@ -121,7 +121,7 @@ class Simulation {
             tokens > int64_t{schedule_.pages} * kernels::kPageTokens || stats.waiting >= schedule_.options.max_queued;
         break;
       case StatusCode::kUnavailable:
-        right = draining_;
+        right = aborted_;
         break;
       case StatusCode::kDeadlineExceeded:
         right = clock_.Now() >= request.deadline;
@@ -148,11 +148,7 @@ class Simulation {
     }
   }
 
-  void SendDrain() {
-    if (!draining_ && schedule_.drain_at.has_value() && *schedule_.drain_at <= clock_.Now()) {
-      engine_->BeginDrain();
-      draining_ = true;
-    }
+  void SendAbort() {
     if (!aborted_ && schedule_.abort_at.has_value() && *schedule_.abort_at <= clock_.Now()) {
       engine_->Abort();
       aborted_ = true;
@@ -353,7 +349,6 @@ class Simulation {
   size_t next_ = 0;        // Of schedule_.requests.
   size_t next_flush_ = 0;  // Of schedule_.flushes.
   std::vector<Live> live_;
-  bool draining_ = false;
   bool aborted_ = false;
   Outcome outcome_;
 };

@@ -1,0 +1,122 @@
+// A plan is made twice where somebody is admitted: what a sequence need not run is known only once it has its lease.
+#include "engine/loop/admission.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace invar::engine {
+namespace {
+
+cache::Scope ScopeOf(const Request& request) {
+  return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
+}
+
+int32_t PagesHeld(const Sequence& sequence) { return sequence.has_lease() ? sequence.lease().pages().size() : 0; }
+
+}  // namespace
+
+// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers are
+// asked before anybody is preempted for it: a request that waits for one stands aside.
+Step Admission::PlanAndAdmit(const double prefill_rate) {
+  if (live_.empty()) return {};
+  Step step;
+  do {
+    TakeSnapshot();
+    LookUpNext();
+    step = Plan(snapshot_, limits_);
+  } while (AskTiers(step.admit, prefill_rate));
+  for (const SequenceId id : step.preempt) live_.Preempt(live_.Find(id));
+  if (step.admit.empty()) return step;
+  for (const SequenceId id : step.admit) {
+    Sequence& sequence = live_.Find(id);
+    live_.Admit(sequence, QueryOf(sequence));
+  }
+  TakeSnapshot();
+  snapshot_.waiting.clear();
+  step = Plan(snapshot_, limits_);
+  for (const SequenceId id : step.preempt) live_.Preempt(live_.Find(id));
+  return step;
+}
+
+void Admission::TakeSnapshot() {
+  snapshot_.running.clear();
+  snapshot_.waiting.clear();
+  snapshot_.tenant_served.clear();
+  tenants_.clear();
+  snapshot_.free_pages = memory_plan_.pages - cache_.memory().pages().live_count();
+  snapshot_.free_slots = memory_plan_.slots - cache_.memory().slots().live_count();
+  const TimeNs now = clock_.Now();
+  for (const auto& [id, sequence] : live_) {
+    const SequenceView view{.id = id,
+                            .tenant = TenantIndex(sequence->request().tenant),
+                            .priority = sequence->request().priority,
+                            .arrival = id.value(),
+                            .paused = sequence->paused() || sequence->awaits_tier(),
+                            .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
+                            .computed = sequence->computed(),
+                            .total = static_cast<int32_t>(sequence->tokens().size()),
+                            .logits_from = sequence->logits_from(),
+                            .pages = PagesHeld(*sequence),
+                            .own_pages = OwnPages(*sequence),
+                            .drafted = static_cast<int32_t>(sequence->draft().size())};
+    (sequence->running() ? snapshot_.running : snapshot_.waiting).push_back(view);
+  }
+}
+
+// Only of the one whose turn it is: a look into the tree a step.
+void Admission::LookUpNext() {
+  const std::optional<size_t> next = NextWaiting(snapshot_);
+  if (!next.has_value()) return;
+  SequenceView& view = snapshot_.waiting[*next];
+  view.shared_pages = cache_.LiveSharedPages(QueryOf(live_.Find(view.id)));
+}
+
+// Few tenants have live requests at once, so a search beats a map.
+int32_t Admission::TenantIndex(const std::string& tenant) {
+  const auto found = std::find(tenants_.begin(), tenants_.end(), tenant);
+  if (found != tenants_.end()) return static_cast<int32_t>(found - tenants_.begin());
+  tenants_.push_back(tenant);
+  snapshot_.tenant_served.push_back(live_.shares().Served(tenant));
+  return static_cast<int32_t>(tenants_.size()) - 1;
+}
+
+// Pages no other sequence holds.
+int32_t Admission::OwnPages(const Sequence& sequence) const {
+  if (!sequence.has_lease()) return 0;
+  const std::span<const PageId> pages = sequence.lease().pages().ids();
+  return static_cast<int32_t>(std::count_if(
+      pages.begin(), pages.end(), [&](const PageId page) { return cache_.memory().pages().LiveClaims(page) == 1; }));
+}
+
+// Asks the tiers once for what memory lacks of each, when its turn has come: so what is read is soon used. True: one of
+// them waits now.
+bool Admission::AskTiers(const std::vector<SequenceId>& admitted, const double prefill_rate) {
+  bool waits = false;
+  for (const SequenceId id : admitted) {
+    Sequence& sequence = live_.Find(id);
+    if (sequence.asked_tiers()) continue;
+    const std::optional<int64_t> ticket = cache_.Prefetch(QueryOf(sequence), prefill_rate, clock_.Now());
+    sequence.AskedTiers(ticket);
+    waits = waits || ticket.has_value();
+  }
+  return waits;
+}
+
+cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
+  return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
+}
+
+cache::PrefixQuery Admission::QueryOf(const Request& request, const std::span<const TokenId> tokens,
+                                      const int32_t prompt_tokens, const int32_t resume_limit) const {
+  return {.scope = ScopeOf(request),
+          .tokens = tokens,
+          .prompt_tokens = prompt_tokens,
+          .stable_tokens = request.cache.stable_tokens,
+          .resume_limit = resume_limit,
+          .read = reuses_ && !request.cache.bypass_read,
+          .write = reuses_ && !request.cache.bypass_write,
+          .hints = request.cache.hints};
+}
+
+}  // namespace invar::engine

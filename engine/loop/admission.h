@@ -1,0 +1,63 @@
+// Admission: what runs next. Looks at the live sequences, asks Plan() and does what it says of their memory; what it
+// says of tokens is the caller's to run.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "cache/cache_manager.h"
+#include "cache/prefix_query.h"
+#include "engine/loop/bind_model.h"
+#include "engine/loop/live_sequences.h"
+#include "engine/loop/sequence.h"
+#include "engine/request.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/step.h"
+
+namespace invar::engine {
+
+// A reader that is behind for so long gives its memory up to waiting requests: above the jitter of a network, so that
+// short stalls do not cost a recomputation, and far below the time after which callers end it.
+inline constexpr TimeNs kPauseGraceNs = 1'000'000'000;
+
+class Admission {
+ public:
+  // `reuses`: requests may read and write what is cached. Requires: references outlive this.
+  Admission(const SchedulerLimits& limits, const MemoryPlan& plan, const bool reuses, cache::CacheManager& cache,
+            LiveSequences& live, const Clock& clock)
+      : limits_(limits), memory_plan_(plan), reuses_(reuses), cache_(cache), live_(live), clock_(clock) {}
+
+  // The next step, its preemptions and admissions done. `prefill_rate`: tokens a second at which prompts are run, 0
+  // where that is not known yet; decides whether tiers pay.
+  Step PlanAndAdmit(double prefill_rate);
+
+  // What a request of these tokens asks of the cache. Requires: the query lives no longer than both.
+  cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,
+                             int32_t resume_limit) const;
+
+ private:
+  void TakeSnapshot();
+  void LookUpNext();
+  bool AskTiers(const std::vector<SequenceId>& admitted, double prefill_rate);
+  int32_t TenantIndex(const std::string& tenant);
+  int32_t OwnPages(const Sequence& sequence) const;
+  cache::PrefixQuery QueryOf(const Sequence& sequence) const;
+
+  // Set at construction.
+  const SchedulerLimits limits_;
+  const MemoryPlan memory_plan_;
+  const bool reuses_;
+  cache::CacheManager& cache_;
+  LiveSequences& live_;
+  const Clock& clock_;
+
+  Snapshot snapshot_;                 // Kept between steps for its memory.
+  std::vector<std::string> tenants_;  // Of the snapshot, by index.
+};
+
+}  // namespace invar::engine

@@ -1,0 +1,84 @@
+// One row after another, as decoding alone would read them.
+#include "engine/loop/row_reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/sample/logprobs.h"
+#include "engine/sample/sampler.h"
+
+namespace invar::engine {
+
+Outcome RowReader::Read(Sequence& sequence, const SpanResult& result) {
+  const Span& span = result.span;
+  stats_.prefill_tokens += std::clamp(sequence.prompt_tokens() - span.first, 0, span.length);
+  stats_.last_step_tokens += span.length;
+  const int32_t known = span.length - span.drafted;
+  if (!ScorePrompt(sequence, result)) return {known, End::kNotFinite};
+  sequence.Advance(known);
+  if (sequence.state() != SequenceState::kDecode) return {known, End::kGoesOn};
+  if (sequence.output_left() == 0) return {known, End::kFinished};
+  return SampleRows(sequence, result);
+}
+
+// Row after row with the sequence's true state, as decoding does: the next row counts only where the token sampled from
+// this one is the one it was computed with. Speculation is lossless by this loop, whatever the drafter says.
+Outcome RowReader::SampleRows(Sequence& sequence, const SpanResult& result) {
+  const Span& span = result.span;
+  Outcome outcome{.rows = span.length - span.drafted};
+  const auto first = static_cast<int64_t>(result.logits.rows) - 1 - span.drafted;
+  int32_t right = 0;
+  bool refuted = false;
+  for (;;) {
+    outcome.end = SampleNext(sequence, {result.logits.row(first + right), static_cast<size_t>(result.logits.cols)});
+    if (outcome.end == End::kNotFinite || right == span.drafted) break;
+    refuted = sequence.tokens().back() != sequence.draft()[static_cast<size_t>(right)];
+    if (refuted) break;
+    ++right;
+    if (outcome.end != End::kGoesOn || sequence.paused()) break;
+    sequence.Advance(1);
+    ++outcome.rows;
+  }
+  speculator_.Verified(sequence, span, right, refuted, outcome.rows);
+  sequence.DropDraft();
+  return outcome;
+}
+
+// The rows of a prompt's positions score the token after each. False: not finite.
+bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
+  const std::optional<int32_t> alternatives = sequence.request().output.prompt_logprobs;
+  if (!alternatives.has_value()) return true;
+  const int32_t first_row = result.span.first + result.span.length - result.span.logits_rows;
+  for (int32_t r = 0; r < result.span.logits_rows && first_row + r + 1 < sequence.prompt_tokens(); ++r) {
+    if (first_row + r < sequence.logits_from()) continue;
+    std::optional<TokenLogprob> logprob = MakeLogprob({result.logits.row(r), static_cast<size_t>(result.logits.cols)},
+                                                      sequence.tokens()[first_row + r + 1], *alternatives);
+    if (!logprob.has_value()) return false;
+    sequence.AddPromptLogprob(*std::move(logprob));
+  }
+  return true;
+}
+
+End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logits) {
+  const Request& request = sequence.request();
+  const std::optional<TokenId> token =
+      SampleToken({.logits = logits,
+                   .sampling = request.sampling,
+                   .stopping = request.stopping,
+                   .counts = sequence.counts(),
+                   .output_tokens = sequence.output_tokens(),
+                   .position = Position(static_cast<int32_t>(sequence.tokens().size())),
+                   .usable_ids = usable_ids_},
+                  scratch_);
+  std::optional<TokenLogprob> logprob;
+  const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
+  if (token.has_value() && wants_logprob) logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
+  if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
+  ++stats_.generated_tokens;
+  if (sequence.output_tokens() == 0) ++stats_.first_tokens;
+  live_.Charge(sequence, 1);
+  return sequence.Accept(*token, std::move(logprob), clock_.Now()) ? End::kFinished : End::kGoesOn;
+}
+
+}  // namespace invar::engine

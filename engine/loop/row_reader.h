@@ -1,0 +1,52 @@
+// RowReader: what the logits of a step mean for their sequences: scores of prompt tokens, the next token, how much of a
+// draft was right. A sequence's rows are read with nothing but its own state.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/loop/live_sequences.h"
+#include "engine/loop/sequence.h"
+#include "engine/schedule/step.h"
+#include "engine/speculate/speculator.h"
+#include "engine/stats.h"
+
+namespace invar::engine {
+
+// What reading its logits did to a sequence.
+enum class End { kGoesOn, kFinished, kNotFinite };
+struct Outcome {
+  int32_t rows = 0;  // Of the span, those whose tokens are certain.
+  End end = End::kGoesOn;
+};
+
+class RowReader {
+ public:
+  // `usable_ids`: ids at or above it are never sampled. Requires: references outlive this.
+  RowReader(const int32_t usable_ids, LiveSequences& live, Speculator& speculator, const Clock& clock,
+            EngineStats& stats)
+      : usable_ids_(usable_ids), live_(live), speculator_(speculator), clock_(clock), stats_(stats) {}
+
+  // Effects: advances the sequence over what is certain of the span, pushes what it sampled, drops its draft. Whoever
+  // has ended is still alive: ending it is for the caller.
+  Outcome Read(Sequence& sequence, const SpanResult& result);
+
+ private:
+  Outcome SampleRows(Sequence& sequence, const SpanResult& result);
+  bool ScorePrompt(Sequence& sequence, const SpanResult& result);
+  End SampleNext(Sequence& sequence, std::span<const float> logits);
+
+  // Set at construction.
+  const int32_t usable_ids_;
+  LiveSequences& live_;
+  Speculator& speculator_;
+  const Clock& clock_;
+  EngineStats& stats_;
+
+  std::vector<float> scratch_;  // Logits being adjusted.
+};
+
+}  // namespace invar::engine

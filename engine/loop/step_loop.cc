@@ -1,0 +1,250 @@
+// Nothing here has a lock. What other threads touch has its own: the inbox, and below the cache the queues of tiers.
+#include "engine/loop/step_loop.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/numerics.h"
+
+namespace invar::engine {
+namespace {
+
+// Steps with fewer prompt tokens, or with more rows of decode beside them, say little about the rate at which prompts
+// are run.
+constexpr int32_t kRateTokens = 64;
+constexpr int32_t kRateDecodeShare = 8;  // One row in so many may be of decode.
+
+RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& spec,
+                       const models::Tokenizer* const tokenizer, const MemoryPlan& plan) {
+  const int32_t ids =
+      tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
+  RequestLimits limits = {.usable_ids = ids,
+                          .max_sequence_tokens = spec.max_sequence_tokens,
+                          .page_tokens = kernels::kPageTokens,
+                          .pages = plan.pages,
+                          .has_text = tokenizer != nullptr,
+                          .stop_strings_max = options.stop_strings_max,
+                          .stop_string_bytes_max = options.stop_string_bytes_max,
+                          .logprobs_max = options.logprobs_max,
+                          .draft_tokens_max = options.draft_tokens_max};
+  if (options.draft_tokens_max > 0) {
+    for (const DrafterKind& kind : options.drafters) limits.drafters.push_back(kind.name);
+  }
+  return limits;
+}
+
+SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& spec, const MemoryPlan& plan) {
+  return {.max_batch_tokens = options.max_batch_tokens,
+          .max_logits_rows = options.max_logits_rows,
+          .prefill_chunk_tokens = options.prefill_chunk_tokens,
+          .max_running = options.max_running,
+          .page_tokens = kernels::kPageTokens,
+          .max_log_rows = LogRows(spec, plan),
+          .log_head_rows = LogHeadRows(spec)};
+}
+
+}  // namespace
+
+StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model,
+                   const models::Tokenizer* const tokenizer, const Clock& clock, const MemoryPlan& plan,
+                   std::vector<std::unique_ptr<cache::Tier>> tiers)
+    : options_(options),
+      clock_(clock),
+      tokenizer_(tokenizer),
+      shape_(ShapeOf(model->spec())),
+      memory_plan_(plan),
+      why_nothing_is_reused_(WhyNothingIsReused(options, shape_, plan)),
+      request_limits_(LimitsOf(options, model->spec(), tokenizer, plan)),
+      inbox_(options.max_queued),
+      cache_({.shape = shape_,
+              .budget_bytes = plan.budget_bytes,
+              .slots_without_bytes = options.max_running,
+              .backing = options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
+              .tuning = options.cache,
+              .plans_on_a_thread = options.plans_on_a_thread,
+              .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
+              .clock = &clock,
+              .wake = [this] { inbox_.Wake(); }},
+             std::move(tiers)),
+      runner_(std::move(model), plan.log_bytes),
+      speculator_(options.drafters, options.draft_tokens_max),
+      live_(cache_, speculator_, clock, stats_),
+      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
+      reader_(request_limits_.usable_ids, live_, speculator_, clock, stats_) {
+  PublishStats();
+}
+
+bool StepLoop::RunOneStep() {
+  const bool arrived = TakeArrivals();
+  Mail mail = inbox_.Take();
+  const bool had_mail = !mail.empty();
+  for (Submission& submission : mail.submissions) {
+    const int32_t output_limit = OutputLimit(submission.request, request_limits_);
+    live_.Add(std::move(submission), output_limit, tokenizer_);
+  }
+  const size_t live_before = live_.size();
+  EndWhatMustEnd(mail);
+  const bool ended = live_.size() != live_before;
+  for (const CacheJob& job : mail.cache_jobs) job(cache_, clock_.Now());
+
+  const int64_t moves_before = live_.moves();
+  Draft();
+  const Step step = admission_.PlanAndAdmit(prefill_rate_);
+  RunSpans(step);
+  if (!had_mail && !arrived && !ended && live_.moves() == moves_before && step.empty()) return false;
+
+  PublishStats();
+  if (options_.check_integrity_every_step || live_.empty()) CheckIntegrity();
+  return true;
+}
+
+TimeNs StepLoop::NextWake() const {
+  TimeNs next = kNever;
+  const TimeNs now = clock_.Now();
+  for (const auto& [id, sequence] : live_) {
+    const TimeNs deadline = sequence->request().deadline;
+    if (deadline != kNever) next = std::min(next, deadline - now);
+    if (!sequence->paused()) continue;
+    const TimeNs paused_for = now - *sequence->paused_since();
+    if (paused_for < kPauseGraceNs) next = std::min(next, kPauseGraceNs - paused_for);
+  }
+  const TimeNs arrival = cache_.next_arrival();
+  if (arrival != kNever) next = std::min(next, arrival - now);
+  return std::max<TimeNs>(0, next);
+}
+
+bool StepLoop::TakeArrivals() {
+  const std::vector<cache::Arrival> arrivals = cache_.TakeArrivals(clock_.Now());
+  for (const cache::Arrival& arrival : arrivals) {
+    for (const auto& [id, sequence] : live_) sequence->Arrived(arrival.ticket, arrival.tier);
+  }
+  return !arrivals.empty();
+}
+
+void StepLoop::EndWhatMustEnd(const Mail& mail) {
+  for (const SequenceId id : mail.resumes) {
+    if (Sequence* const sequence = live_.FindOrNull(id); sequence != nullptr) sequence->Resume();
+  }
+  for (const SequenceId id : mail.cancels) {
+    Sequence* const sequence = live_.FindOrNull(id);
+    if (sequence == nullptr) continue;
+    live_.Fail(*sequence, Status(StatusCode::kCancelled, "the request was cancelled"), stats_.cancelled);
+  }
+  const TimeNs now = clock_.Now();
+  for (auto it = live_.begin(); it != live_.end();) {
+    Sequence& sequence = *(it++)->second;  // Failing erases it.
+    if (mail.abort) {
+      live_.Fail(sequence, Unavailable("the server is shutting down"), stats_.failed);
+    } else if (now >= sequence.request().deadline) {
+      live_.Fail(sequence, Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"), stats_.expired);
+    }
+  }
+}
+
+// Before the plan, which gives drafts what others leave.
+void StepLoop::Draft() {
+  decoding_.clear();
+  for (const auto& [id, sequence] : live_) {
+    if (sequence->state() == SequenceState::kDecode && !sequence->paused()) decoding_.push_back(sequence.get());
+  }
+  speculator_.Propose(decoding_);
+}
+
+void StepLoop::RunSpans(const Step& step) {
+  stats_.last_step_tokens = 0;
+  if (step.spans.empty()) return;
+  const TimeNs now = clock_.Now();
+  batch_.clear();
+  for (const Span& span : step.spans) {
+    batch_.push_back({.sequence = &live_.Find(span.sequence), .checkpoints = {}});
+    cache_.Extend(batch_.back().sequence->lease(), span.first + span.length, now);
+  }
+  // What is not certain may not be kept: a draft's checkpoints wait until it is verified.
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    if (step.spans[i].drafted == 0) Emit(batch_[i], step.spans[i].first, step.spans[i].length);
+  }
+  const int64_t prefilled_before = stats_.prefill_tokens;
+  const TimeNs begin = clock_.Now();
+  const std::span<const SpanResult> results = runner_.Run(cache_.memory(), step.spans, batch_);
+  ends_.clear();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Outcome outcome = reader_.Read(*batch_[i].sequence, results[i]);
+    batch_[i].certain = outcome.rows;
+    ends_.push_back(outcome.end);
+    if (step.spans[i].drafted > 0 && outcome.end != End::kNotFinite) Emit(batch_[i], step.spans[i].first, outcome.rows);
+  }
+  runner_.Settle(cache_.memory(), batch_);
+  for (size_t i = 0; i < batch_.size(); ++i) Settle(*batch_[i].sequence, ends_[i]);
+  ++stats_.steps;
+  stats_.last_step_ns = clock_.Now();
+  const TimeNs took = stats_.last_step_ns - begin;
+  speculator_.StepTook(step.spans, took);
+  LearnRate(stats_.prefill_tokens - prefilled_before, took);
+}
+
+void StepLoop::Emit(SpanWork& work, const int32_t first, const int32_t rows) {
+  emissions_.clear();
+  cache_.Emit(work.sequence->lease(), first, first + rows, clock_.Now(), emissions_);
+  for (const cache::StateEmission& e : emissions_) work.checkpoints.push_back({Position(e.after), e.to});
+}
+
+// What a step made certain is published, and who has ended leaves.
+void StepLoop::Settle(Sequence& sequence, const End end) {
+  if (end == End::kNotFinite) {
+    live_.Fail(sequence, Internal("the model gave a logit that is not a finite number"), stats_.failed);
+    return;
+  }
+  cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
+  if (end == End::kFinished) live_.Finish(sequence, KvBytes(sequence));
+}
+
+void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {
+  const int64_t decoded = stats_.last_step_tokens - prefilled;
+  if (prefilled < kRateTokens || decoded * kRateDecodeShare > prefilled || took <= 0) return;
+  const double rate = static_cast<double>(prefilled) / ToSeconds(took);
+  prefill_rate_ = prefill_rate_ == 0 ? rate : 0.8 * prefill_rate_ + 0.2 * rate;
+}
+
+void StepLoop::PublishStats() {
+  stats_.running = stats_.waiting = stats_.paused = 0;
+  for (const auto& [id, sequence] : live_) {
+    ++(sequence->running() ? stats_.running : stats_.waiting);
+    stats_.paused += sequence->paused() ? 1 : 0;
+  }
+  stats_.pages_total = memory_plan_.pages;
+  stats_.pages_used = cache_.memory().pages().live_count();
+  stats_.slots_total = memory_plan_.slots;
+  stats_.slots_used = cache_.memory().slots().live_count();
+  stats_.kv_bytes_used = cache_.memory().live_bytes();
+  stats_.cache = cache_.Report();
+  stats_.speculation = speculator_.stats();
+  stats_.prefix_reuse_possible = why_nothing_is_reused_.empty();
+  inbox_.Publish(stats_);
+}
+
+int64_t StepLoop::KvBytes(const Sequence& sequence) const {
+  return shape_.PagesFor(sequence.computed()) * shape_.page_bytes + shape_.state_bytes;
+}
+
+void StepLoop::CheckIntegrity() const {
+  cache_.CheckIntegrity();
+  live_.CheckIntegrity();
+  std::set<PageId> pages;
+  int32_t slots = 0;
+  for (const auto& [id, sequence] : live_) {
+    if (!sequence->has_lease()) continue;
+    const std::span<const PageId> held = sequence->lease().pages().ids();
+    Check(static_cast<int32_t>(held.size()) >= shape_.PagesFor(sequence->computed()), "computed tokens have pages", id);
+    for (const PageId page : held) Check(cache_.memory().pages().LiveClaims(page) > 0, "a held page is live", page);
+    pages.insert(held.begin(), held.end());
+    ++slots;
+  }
+  Check(static_cast<int32_t>(pages.size()) == cache_.memory().pages().live_count(), "live pages are held",
+        pages.size());
+  Check(slots == cache_.memory().slots().live_count(), "live slots are held", slots);
+}
+
+}  // namespace invar::engine

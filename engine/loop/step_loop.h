@@ -1,0 +1,88 @@
+// StepLoop: everything the engine thread owns, and the step that works on it. RunOneStep reads: take the mail, end what
+// must end, draft, plan and move memory (admission.h), forward (runner.h), read the logits (row_reader.h), publish.
+// Threads: engine thread only, but what is set at construction and the inbox, which is for all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/cache_manager.h"
+#include "engine/engine_options.h"
+#include "engine/loop/admission.h"
+#include "engine/loop/bind_model.h"
+#include "engine/loop/inbox.h"
+#include "engine/loop/live_sequences.h"
+#include "engine/loop/row_reader.h"
+#include "engine/loop/runner.h"
+#include "engine/loop/sequence.h"
+#include "engine/schedule/step.h"
+#include "engine/speculate/speculator.h"
+#include "engine/stats.h"
+#include "engine/validate.h"
+#include "models/model.h"
+#include "models/text.h"
+
+namespace invar::engine {
+
+class StepLoop {
+ public:
+  // As Engine::Create. `plan`: of PlanMemory.
+  StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* tokenizer,
+           const Clock& clock, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers);
+
+  // One step; false: there was nothing to do.
+  bool RunOneStep();
+  // Nanoseconds until time alone changes something: a deadline, a stalled reader's grace.
+  TimeNs NextWake() const;
+
+  Inbox& inbox() { return inbox_; }
+  cache::CacheManager& cache() { return cache_; }
+  const Admission& admission() const { return admission_; }
+  const models::ModelSpec& spec() const { return runner_.model().spec(); }
+  const RequestLimits& request_limits() const { return request_limits_; }
+  const std::string& why_nothing_is_reused() const { return why_nothing_is_reused_; }
+
+  void CheckIntegrity() const;
+
+ private:
+  bool TakeArrivals();
+  void EndWhatMustEnd(const Mail& mail);
+  void Draft();
+  void RunSpans(const Step& step);
+  void Emit(SpanWork& work, int32_t first, int32_t rows);
+  void Settle(Sequence& sequence, End end);
+  void LearnRate(int64_t prefilled, TimeNs took);
+  void PublishStats();
+  int64_t KvBytes(const Sequence& sequence) const;
+
+  // Set at construction.
+  const EngineOptions options_;
+  const Clock& clock_;
+  const models::Tokenizer* const tokenizer_;
+  const cache::StateShape shape_;
+  const MemoryPlan memory_plan_;
+  const std::string why_nothing_is_reused_;
+  const RequestLimits request_limits_;
+
+  Inbox inbox_;  // Any thread. Before the cache, whose tiers wake it.
+
+  // Engine thread only. The cache stands before what holds its memory.
+  EngineStats stats_;
+  cache::CacheManager cache_;
+  Runner runner_;
+  Speculator speculator_;
+  LiveSequences live_;
+  Admission admission_;
+  RowReader reader_;
+  double prefill_rate_ = 0;  // Tokens a second of the last larger steps; 0: none yet.
+  // Of the step under way, kept for their memory.
+  std::vector<Sequence*> decoding_;
+  std::vector<SpanWork> batch_;
+  std::vector<End> ends_;  // Of the batch.
+  std::vector<cache::StateEmission> emissions_;
+};
+
+}  // namespace invar::engine
