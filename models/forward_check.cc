@@ -93,4 +93,14 @@ void CheckAdvances(const ModelSpec& spec, const std::span<const StateAdvance> ad
   CheckOwnSlots<StateAdvance>(advances);
 }
 
+void CheckGuesses(const ModelSpec& spec, const std::span<const GuessRow> guesses) {
+  for (const GuessRow& guess : guesses) {
+    const int32_t position = guess.position.value();
+    Check(position >= 1 && position < spec.max_sequence_tokens, "a guess follows a token it can look back on",
+          position);
+    Check(static_cast<int64_t>(guess.pages.size()) * kernels::kPageTokens > position, "pages cover a guess",
+          guess.pages.size(), position);
+  }
+}
+
 }  // namespace invar::models

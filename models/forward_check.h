@@ -8,5 +8,6 @@ namespace invar::models {
 
 void CheckSpans(const ModelSpec& spec, std::span<const ForwardSpan> spans);
 void CheckAdvances(const ModelSpec& spec, std::span<const StateAdvance> advances);
+void CheckGuesses(const ModelSpec& spec, std::span<const GuessRow> guesses);
 
 }  // namespace invar::models

@@ -27,6 +27,7 @@ struct ForwardPass {
   std::span<kernels::StateSpan> state_spans;
   std::span<kernels::EmittedState> emitted;  // What state_spans' `emit` are views of: span after span.
   const ModelSpec& spec;
+  bool keys_only = false;  // Attention leaves keys and values in the pages, and adds nothing to the residual stream.
 };
 
 // Recurrent states going over logged rows, as layers see it: T rows of all advances.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "models/forward_check.h"
 #include "models/layer.h"
+#include "models/mtp_head.h"
 
 namespace invar::models {
 namespace {
@@ -18,7 +19,8 @@ using kernels::Activations;
 using kernels::ConstF32View;
 using kernels::F32View;
 
-// Parts of names that no text model needs: the vision tower, the multi-token head, derived rope tables of old files.
+// Parts of names that a text model may do without: the vision tower, the multi-token head (mtp_head.h), derived rope
+// tables of old files.
 const std::vector<std::string>& IgnoredTensorParts() {
   static const std::vector<std::string> parts = {"model.visual.", "visual.", "mtp.", "rotary_emb.inv_freq"};
   return parts;
@@ -68,6 +70,18 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
   return spec;
 }
 
+// Lays the head's memory out behind that of the layers.
+MtpPlace PlaceHead(const StackPlan& plan, const kernels::Backend& backend, ModelSpec& spec) {
+  const MtpPlace place{.page_offset_bytes = spec.page_bytes,
+                       .state_offset_bytes = spec.state_bytes,
+                       .log_offset_bytes = spec.state_log_row_bytes};
+  const int64_t row_bytes = RoundUp(int64_t{sizeof(float)} * plan.hidden, kStateLogAlignment);
+  spec.page_bytes += MtpPageBytes(plan, backend);
+  spec.state_bytes += row_bytes;
+  spec.state_log_row_bytes += row_bytes;
+  return place;
+}
+
 struct Layer {
   VectorId mixer_norm;
   VectorId mlp_norm;
@@ -81,9 +95,11 @@ struct Declared {
   MatrixId head;
   VectorId final_norm;
   std::vector<Layer> layers;
+  std::unique_ptr<MtpHead> mtp;  // Null: none.
 };
 
-Declared Declare(const StackPlan& plan, const std::vector<MixerPlace>& places, WeightPlan& weights) {
+Declared Declare(const StackPlan& plan, const std::vector<MixerPlace>& places, const std::optional<MtpPlace>& head,
+                 WeightPlan& weights) {
   const auto norm = [&](const std::string& name) {
     weights.Require(name, {plan.hidden});
     return weights.AddVector({name}, plan.zero_centred_norms);
@@ -102,6 +118,7 @@ Declared Declare(const StackPlan& plan, const std::vector<MixerPlace>& places, W
     layer.mlp = plan.layers[i].mlp == MlpKind::kSwiGlu ? MakeSwiGlu(plan, i, weights) : MakeExperts(plan, i, weights);
     stack.layers.push_back(std::move(layer));
   }
+  if (head.has_value()) stack.mtp = std::make_unique<MtpHead>(plan, *head, weights);
   return stack;
 }
 
@@ -111,7 +128,7 @@ struct Gap {
   int64_t end = 0;
 };
 
-std::vector<Gap> StateGaps(const ModelSpec& spec) {
+std::vector<Gap> StateGaps(const ModelSpec& spec, const std::optional<MtpPlace>& head, const int64_t hidden) {
   std::vector<Gap> gaps;
   int64_t used = 0;
   const auto part = [&](const int64_t begin, const int64_t floats) {
@@ -122,22 +139,28 @@ std::vector<Gap> StateGaps(const ModelSpec& spec) {
     part(state.recurrent_offset_bytes, int64_t{state.heads_v} * state.dim_k * state.dim_v);
     part(state.conv_offset_bytes, int64_t{state.conv_rows} * state.conv_dim);
   }
+  if (head.has_value()) part(head->state_offset_bytes, hidden);
   part(spec.state_bytes, 0);
   return gaps;
 }
 
 class LayerStack final : public Model {
  public:
-  LayerStack(const StackPlan& plan, const ModelOptions& options, kernels::Backend& backend, WeightPlan& weights)
+  // `why_no_head`: empty where the multi-token head is to be served.
+  LayerStack(const StackPlan& plan, const ModelOptions& options, kernels::Backend& backend, WeightPlan& weights,
+             const std::string& why_no_head)
       : backend_(backend),
         spec_(MakeSpec(plan, backend, places_)),
-        state_gaps_(StateGaps(spec_)),
+        head_place_(why_no_head.empty() ? std::optional(PlaceHead(plan, backend, spec_)) : std::nullopt),
+        state_gaps_(StateGaps(spec_, head_place_, plan.hidden)),
         hidden_(plan.hidden),
         norm_eps_(plan.norm_eps),
         rope_(plan.attention.rope),
         max_rows_(options.max_batch_tokens),
         max_logits_rows_(options.max_logits_rows),
-        stack_(Declare(plan, places_, weights)) {}
+        stack_(Declare(plan, places_, head_place_, weights)) {
+    spec_.mtp = {.why_not = why_no_head, .rows_max = options.max_logits_rows};
+  }
 
   // Takes the weights and all memory a forward needs.
   void Bind(LoadedWeights weights) {
@@ -153,6 +176,11 @@ class LayerStack final : public Model {
       layer.mixer->AddWork(weights_, spec_.work);
       layer.mlp->AddWork(weights_, spec_.work);
     }
+    if (stack_.mtp != nullptr) {
+      stack_.mtp->Bind(weights_);
+      stack_.mtp->Measure(measure, backend_.numerics(), max_rows_);
+      stack_.mtp->AddWork(weights_, spec_.work);
+    }
     const int64_t flops_before_head = spec_.work.matmul_flops;
     AddMatrixWork(weights_, stack_.head, spec_.work);
     spec_.work.head_flops = spec_.work.matmul_flops - flops_before_head;
@@ -166,6 +194,7 @@ class LayerStack final : public Model {
       last_ = memory.F32(max_logits_rows_, hidden_);
       last_normed_ = memory.Typed(max_logits_rows_, hidden_, backend_.numerics().activations);
       logits_ = memory.F32(max_logits_rows_, spec_.vocabulary_size);
+      if (stack_.mtp != nullptr) stack_.mtp->TakeMemory(memory, backend_.numerics(), max_rows_);
     };
     Scratch measure_fixed;
     take(measure_fixed);
@@ -186,28 +215,39 @@ class LayerStack final : public Model {
     if (rows == 0) return Rows(logits_, 0);
     const F32View x = Rows(residual_, rows);
     const Activations normed = Rows(normed_, rows);
-    const F32View cos = Rows(cos_, rows);
-    const F32View sin = Rows(sin_, rows);
-    ForwardPass pass{.backend = backend_,
-                     .scratch = scratch_,
-                     .memory = memory,
-                     .spans = spans,
-                     .rows = rows,
-                     .cos = cos,
-                     .sin = sin,
-                     .kv_spans = kv_spans_,
-                     .state_spans = state_spans_,
-                     .emitted = emitted_,
-                     .spec = spec_};
+    ForwardPass pass = PassOf(memory, spans);
     Embed(x);
-    backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
     for (const Layer& layer : stack_.layers) {
       backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
       layer.mixer->Run(pass, normed, x);
       backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
       layer.mlp->Run(pass, normed, x);
     }
-    return Head(spans, x);
+    const ConstF32View logits = Head(spans, x);
+    if (stack_.mtp != nullptr) {
+      backend_.RmsNorm(x, weights_.vector(stack_.final_norm), norm_eps_, stack_.mtp->hidden(rows));
+      stack_.mtp->Follow(pass, {x, normed}, [this](const F32View& out) { Embed(out); });
+    }
+    return logits;
+  }
+
+  ConstF32View Guess(const SequenceMemory& memory, const std::span<const GuessRow> guesses) override {
+    Check(stack_.mtp != nullptr, "a model that guesses has a multi-token head", spec_.mtp.why_not);
+    const auto rows = static_cast<int64_t>(guesses.size());
+    Check(rows <= max_logits_rows_ && rows <= max_rows_, "guesses fit the limit given at load", rows);
+    if (rows == 0) return Rows(logits_, 0);
+    const FlushDenormals flush;
+    CheckGuesses(spec_, guesses);
+    guess_spans_.clear();
+    for (const GuessRow& guess : guesses) {
+      guess_spans_.push_back(
+          {.tokens = {&guess.token, 1}, .first = guess.position, .pages = guess.pages, .state = guess.state});
+    }
+    GatherSpans(memory, guess_spans_);
+    const F32View x = Rows(residual_, rows);
+    stack_.mtp->Guess(PassOf(memory, guess_spans_), guesses, {x, Rows(normed_, rows)},
+                      [this](const F32View& out) { Embed(out); });
+    return Logits(x, stack_.mtp->final_norm());
   }
 
   void Advance(const SequenceMemory& memory, const std::span<const StateAdvance> advances) override {
@@ -224,9 +264,29 @@ class LayerStack final : public Model {
                      .spec = spec_};
     Check(pass.rows <= max_rows_, "rows to go over fit the limit given at load", pass.rows, max_rows_);
     for (const Layer& layer : stack_.layers) layer.mixer->Advance(pass);
+    if (stack_.mtp != nullptr) stack_.mtp->Advance(pass);
   }
 
  private:
+  // Of the gathered spans, turned to their positions.
+  ForwardPass PassOf(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) {
+    const auto rows = static_cast<int64_t>(ids_.size());
+    const F32View cos = Rows(cos_, rows);
+    const F32View sin = Rows(sin_, rows);
+    backend_.RopeAngles(positions_, rope_.inverse_frequencies, rope_.factor, cos, sin);
+    return {.backend = backend_,
+            .scratch = scratch_,
+            .memory = memory,
+            .spans = spans,
+            .rows = rows,
+            .cos = cos,
+            .sin = sin,
+            .kv_spans = kv_spans_,
+            .state_spans = state_spans_,
+            .emitted = emitted_,
+            .spec = spec_};
+  }
+
   static F32View Rows(const F32View& view, const int64_t rows) { return view.Rows(0, rows); }
   static Activations Rows(Activations view, const int64_t rows) {
     view.rows = rows;
@@ -328,10 +388,14 @@ class LayerStack final : public Model {
         std::memcpy(last_.row(wanted++), x.row(row), static_cast<size_t>(hidden_) * sizeof(float));
       }
     }
-    const F32View logits = Rows(logits_, wanted);
-    if (wanted == 0) return logits;
-    const Activations normed = Rows(last_normed_, wanted);
-    backend_.RmsNorm(Rows(last_, wanted), weights_.vector(stack_.final_norm), norm_eps_, normed);
+    return Logits(Rows(last_, wanted), weights_.vector(stack_.final_norm));
+  }
+
+  ConstF32View Logits(const ConstF32View& x, const std::span<const float> norm) {
+    const F32View logits = Rows(logits_, x.rows);
+    if (x.rows == 0) return logits;
+    const Activations normed = Rows(last_normed_, x.rows);
+    backend_.RmsNorm(x, norm, norm_eps_, normed);
     Multiply(backend_, normed, weights_.matrix(stack_.head), {}, kernels::LinearMode::kStore, logits);
     return logits;
   }
@@ -340,6 +404,7 @@ class LayerStack final : public Model {
   kernels::Backend& backend_;
   std::vector<MixerPlace> places_;
   ModelSpec spec_;
+  const std::optional<MtpPlace> head_place_;
   const std::vector<Gap> state_gaps_;
   const int64_t hidden_;
   const float norm_eps_;
@@ -365,6 +430,7 @@ class LayerStack final : public Model {
   std::vector<kernels::KvSpan> kv_spans_;
   std::vector<kernels::StateSpan> state_spans_;
   std::vector<kernels::EmittedState> emitted_;
+  std::vector<ForwardSpan> guess_spans_;
 };
 
 }  // namespace
@@ -373,7 +439,7 @@ std::vector<RequiredTensor> ListTensors(const StackPlan& plan) {
   WeightPlan weights;
   std::vector<MixerPlace> places(plan.layers.size());
   for (size_t i = 0; i < places.size(); ++i) places[i].layer = i;
-  Declare(plan, places, weights);
+  Declare(plan, places, plan.mtp.expected ? std::optional(MtpPlace{}) : std::nullopt, weights);
   return weights.required();
 }
 
@@ -400,7 +466,9 @@ StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std
   StatusOr<WeightFiles> files = WeightFiles::Open(options.folder);
   if (!files.ok()) return files.status();
   WeightPlan weights(*files);
-  auto stack = std::make_unique<LayerStack>(plan, options, backend, weights);
+  const std::string why_no_head =
+      options.mtp_head ? WhyNoMtpHead(plan, *files) : "it is not to be served (engine.speculation.mtp_head is false)";
+  auto stack = std::make_unique<LayerStack>(plan, options, backend, weights, why_no_head);
   if (!weights.status().ok()) return weights.status();
   std::vector<std::string> unused;
   if (Status s = weights.CheckAllUsed(plan.tensor_prefix, IgnoredTensorParts(), unused); !s.ok()) return s;

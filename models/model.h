@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/backend.h"
@@ -48,6 +49,14 @@ struct AttentionLayers {
   std::vector<int64_t> page_offsets_bytes;  // Of each attention layer inside a page.
 };
 
+// The multi-token head (Model::Guess).
+struct MtpSpec {
+  std::string why_not = "the model has no multi-token head";  // Why it does not guess; empty: it does.
+  int32_t rows_max = 0;                                       // Of one call.
+
+  bool served() const { return why_not.empty(); }
+};
+
 // What the engine must know to provide memory and to describe the model.
 struct ModelSpec {
   std::string architecture;  // config.json's model_type, "qwen3_5_text"
@@ -57,14 +66,15 @@ struct ModelSpec {
   int32_t max_sequence_tokens = 0;
   int32_t attention_layers = 0;
   int32_t recurrent_layers = 0;
-  int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers.
+  int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers and the head's.
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
   std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
-  AttentionLayers attention;                          // Without layers for the fingerprint model.
+  AttentionLayers attention;  // Without layers for the fingerprint model; without the multi-token head's.
   // A state log of n rows takes state_log_head_bytes + n * state_log_row_bytes, multiples of kStateLogAlignment; both 0
   // for dense models.
   int64_t state_log_head_bytes = 0;
   int64_t state_log_row_bytes = 0;
+  MtpSpec mtp;
   StepWork work;
 };
 
@@ -133,6 +143,17 @@ struct StateAdvance {
 
 constexpr int64_t kStateLogAlignment = 64;  // Cache line, and the widest vector load.
 
+// A token whose successor the multi-token head is to guess. Its hidden row, what the model knew before the token, is
+// that of `state`, or comes from the head itself: the output of a row of the call before. Requires: KV of [0, position)
+// lies in `pages`, by forwards and by guesses since the last one; entries cover `position`.
+struct GuessRow {
+  TokenId token;
+  Position position;  // Of the token; at least 1.
+  std::span<const PageId> pages;
+  SlotId state;           // After `position` tokens. Unused with `from_row`.
+  int32_t from_row = -1;  // Of the previous Guess, with no Forward in between; -1: none.
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -142,6 +163,15 @@ class Model {
   // span after span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total
   // tokens <= the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
+
+  // The multi-token head: logits for the token behind each row's, [rows, vocabulary_size], valid until the next call.
+  // Effects: writes the head's KV at the rows' positions, which forwards over these positions write again. Requires:
+  // spec().mtp.served(); rows of one call are of different sequences, at most spec().mtp.rows_max. Threads: engine
+  // thread only.
+  virtual kernels::ConstF32View Guess(const SequenceMemory& /*memory*/, std::span<const GuessRow> /*rows*/) {
+    Check(false, "only a model with a multi-token head guesses", spec().mtp.why_not);
+    return {};
+  }
 
   // Reads and makes rows of KV in pages; null for the fingerprint model.
   virtual const kernels::Backend* backend() const { return nullptr; }
@@ -156,6 +186,7 @@ struct ModelOptions {
   std::string folder;              // Hugging Face layout.
   int32_t max_batch_tokens = 512;  // Most rows of one forward: sizes the scratch memory.
   int32_t max_logits_rows = 64;
+  bool mtp_head = true;      // Serve the multi-token head, if there is one: its layer's KV lies in the pages then.
   bool pack_to_file = true;  // Packed weights as a mapped file beside the model; false, or read-only folder: memory.
   // Called while weights are packed, from the loading thread, with bytes done and to do. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;

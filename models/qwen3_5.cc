@@ -43,6 +43,7 @@ StatusOr<StackPlan> ReadQwen35(ConfigReader top) {
   ConfigReader config = TextSection(top, "qwen3_5_text", plan);
   ReadHybrid(config, plan);
   plan.mlp.intermediate = config.Int("intermediate_size");
+  ReadMtp(config, "mtp_num_hidden_layers", MlpKind::kSwiGlu, plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }
@@ -54,6 +55,7 @@ StatusOr<StackPlan> ReadQwen35Moe(ConfigReader top) {
   ReadExperts(config, plan);
   config.Expect("norm_topk_prob", true);
   for (LayerPlan& layer : plan.layers) layer.mlp = MlpKind::kExperts;
+  ReadMtp(config, "mtp_num_hidden_layers", MlpKind::kExperts, plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

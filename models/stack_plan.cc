@@ -109,6 +109,14 @@ void ReadHybrid(ConfigReader& config, StackPlan& plan) {
   }
 }
 
+void ReadMtp(ConfigReader& config, const std::string& layers_key, const MlpKind mlp, StackPlan& plan) {
+  const int32_t layers = config.Int(layers_key, 0, 1);
+  const bool own_embeddings = config.Bool("mtp_use_dedicated_embeddings", false);
+  plan.mtp = {.why_not = {}, .expected = config.Has(layers_key) && layers == 1 && !own_embeddings, .mlp = mlp};
+  if (layers != 1) plan.mtp.why_not = fmt::format("{} is {}, and heads of one layer are served", layers_key, layers);
+  if (own_embeddings) plan.mtp.why_not = "mtp_use_dedicated_embeddings is true";
+}
+
 void ReadExperts(ConfigReader& config, StackPlan& plan) {
   plan.experts.experts = config.Int("num_experts");
   plan.experts.top_k = config.Int("num_experts_per_tok");

@@ -19,6 +19,8 @@ struct LayerPlan {
   std::shared_ptr<const MixerPlan> mixer{};
   MlpKind mlp = MlpKind::kSwiGlu;
   int32_t window = 0;  // Of attention; 0: all positions.
+  // Of attention: the first position that queries see; what lies before is none of the layer's.
+  int32_t first_seen = 0;
 };
 
 struct AttentionPlan {
@@ -47,6 +49,13 @@ struct ExpertsPlan {
   bool normalize_top_k = true;
 };
 
+// The multi-token head that checkpoints of some families carry beside the stack (mtp_head.h).
+struct MtpPlan {
+  std::string why_not = "its architecture defines none";  // Why one that is there is not served; empty: it is.
+  bool expected = false;                                  // config.json says that there is one.
+  MlpKind mlp = MlpKind::kSwiGlu;
+};
+
 struct StackPlan {
   std::string architecture;         // model_type as config.json says it at the top.
   std::string config_section = {};  // "text_config." where config.json keeps the text model in a section.
@@ -60,6 +69,7 @@ struct StackPlan {
   MlpPlan mlp{};
   ExpertsPlan experts{};
   std::vector<LayerPlan> layers{};
+  MtpPlan mtp{};
 
   std::string LayerPrefix(const size_t layer) const { return tensor_prefix + "layers." + std::to_string(layer) + "."; }
 };
@@ -76,6 +86,8 @@ void ReadOptionalWindows(ConfigReader& config, StackPlan& plan);
 void ReadHybrid(ConfigReader& config, StackPlan& plan);
 // num_experts and its companions.
 void ReadExperts(ConfigReader& config, StackPlan& plan);
+// The multi-token head, of as many layers as `layers_key` says; 1 where it says nothing.
+void ReadMtp(ConfigReader& config, const std::string& layers_key, MlpKind mlp, StackPlan& plan);
 
 // --- Families: one file each, one line each in registry.cc. `top` is the whole config.json. ---
 StatusOr<StackPlan> ReadQwen35(ConfigReader top);

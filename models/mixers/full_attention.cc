@@ -19,6 +19,7 @@ class FullAttention final : public Mixer {
   FullAttention(const StackPlan& plan, const MixerPlace& place, WeightPlan& weights)
       : shape_(AttentionShapeOf(plan.attention, plan.layers[place.layer].window)),
         layer_(place.attention_layer),
+        first_seen_(plan.layers[place.layer].first_seen),
         gated_(plan.attention.output_gate),
         norm_eps_(plan.norm_eps),
         page_offset_bytes_(place.page_offset_bytes),
@@ -81,15 +82,9 @@ class FullAttention final : public Mixer {
                              .sin = pass.sin,
                              .spans = pass.kv_spans,
                              .q_out = views.q});
+    if (pass.keys_only) return;
     Observe(pass, views.q);
-    const ConstF32View gate =
-        gated_ ? ConstF32View(q.Columns(shape_.head_dim, q_columns_ - shape_.head_dim)) : ConstF32View();
-    pass.backend.Attention({.shape = shape_,
-                            .q = views.q,
-                            .spans = pass.kv_spans,
-                            .gate = gate,
-                            .gate_head_stride = gated_ ? q_head_stride() : 0,
-                            .out = views.out});
+    Attend(pass, views);
     Multiply(pass.backend, views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
   }
 
@@ -109,6 +104,33 @@ class FullAttention final : public Mixer {
     Activations q;    // [T, heads * head_dim], KV type.
     Activations out;  // [T, heads * head_dim]
   };
+
+  void Attend(const ForwardPass& pass, const Views& views) const {
+    const ConstF32View gate =
+        gated_ ? ConstF32View(views.qkv.Columns(shape_.head_dim, q_columns_ - shape_.head_dim)) : ConstF32View();
+    const auto attend = [&](const kernels::AttentionShape& shape, const std::span<const kernels::KvSpan> spans) {
+      pass.backend.Attention({.shape = shape,
+                              .q = views.q,
+                              .spans = spans,
+                              .gate = gate,
+                              .gate_head_stride = gated_ ? q_head_stride() : 0,
+                              .out = views.out});
+    };
+    if (first_seen_ == 0) return attend(shape_, pass.kv_spans);
+    // A window of its own hides from each row what lies before: few rows ask, one a sequence.
+    for (const kernels::KvSpan& span : pass.kv_spans) {
+      for (int32_t r = 0; r < span.rows; ++r) {
+        kernels::KvSpan row = span;
+        row.row_begin += r;
+        row.rows = 1;
+        row.first_position += r;
+        kernels::AttentionShape shape = shape_;
+        shape.window = row.first_position - first_seen_ + 1;
+        Check(shape.window > 0, "a row sees its own slot", row.first_position);
+        attend(shape, {&row, 1});
+      }
+    }
+  }
 
   // Of this layer, in the full KV or in a view.
   void PointAtKv(ForwardPass& pass) const {
@@ -143,6 +165,7 @@ class FullAttention final : public Mixer {
   // Set at construction.
   const kernels::AttentionShape shape_;
   const int32_t layer_;  // Among those with KV.
+  const int32_t first_seen_;
   const bool gated_;
   const float norm_eps_;
   const int64_t page_offset_bytes_;

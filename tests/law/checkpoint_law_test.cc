@@ -27,9 +27,11 @@ std::vector<Subject> Subjects() {
   const std::string hybrid = testing::AssetFolder("tiny-hybrid");
   const std::string moe = testing::GoldenFolder("qwen3_5_moe");
   const std::string next = testing::GoldenFolder("qwen3_next");
+  const std::string head = testing::GoldenFolder("qwen3_5-vl");
   std::vector<Subject> all = {{"hashes", "", "", kernels::DType::kF32, ""},
                               {"moe_reference", moe, "reference", kernels::DType::kF32, ""},
                               {"next_reference", next, "reference", kernels::DType::kF32, ""},
+                              {"head_reference", head, "reference", kernels::DType::kF32, ""},
                               {"next_f32", next, "cpu", kernels::DType::kF32, ""},
                               {"moe_f32_weights", moe + "/f32", "cpu", kernels::DType::kBf16, ""},
                               {"hybrid_best", hybrid, "cpu", kernels::DType::kBf16, ""}};

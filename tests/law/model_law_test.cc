@@ -32,6 +32,7 @@ struct Subject {
 std::vector<Subject> Subjects() {
   return {{"tiny_hybrid", testing::AssetFolder("tiny-hybrid"), kernels::DType::kBf16, true},
           {"moe", testing::GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16},
+          {"head", testing::GoldenFolder("qwen3_5-vl"), kernels::DType::kBf16},
           {"dense", testing::GoldenFolder("qwen3"), kernels::DType::kBf16},
           {"dense_window", testing::GoldenFolder("mistral-swa"), kernels::DType::kF32},
           {"hybrid_f32_weights", testing::GoldenFolder("qwen3_5/f32"), kernels::DType::kBf16}};

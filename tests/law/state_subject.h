@@ -23,6 +23,7 @@ struct Subject {
 inline void AddIsas(std::vector<Subject>& all) {
   for (const std::string& isa : kernels::SupportedIsas()) {
     all.push_back({"moe_" + isa, testing::GoldenFolder("qwen3_5_moe"), "cpu", kernels::DType::kBf16, isa});
+    all.push_back({"head_" + isa, testing::GoldenFolder("qwen3_5-vl"), "cpu", kernels::DType::kBf16, isa});
     all.push_back({"next_" + isa, testing::GoldenFolder("qwen3_next"), "cpu", kernels::DType::kBf16, isa});
   }
 }

@@ -156,6 +156,8 @@ std::vector<Broken> ConfigCases() {
       Config("experts_missing", "qwen3_next", {{"num_experts", 7}}, {"mlp.gate.weight"}),
       Config("dense_layer_outside_the_stack", "qwen3_next", {{"mlp_only_layers", {1, 9}}}, {"mlp_only_layers", "9"}),
       Config("nested_section_missing", "qwen3_5-vl", {{"text_config", nullptr}}, {"text_config"}),
+      Config("head_of_half_a_layer", "qwen3_5-vl", {{"text_config", {{"mtp_num_hidden_layers", 0.5}}}},
+             {"text_config.mtp_num_hidden_layers"}),
       Config("nested_section_of_another_type", "qwen3_5-vl", {{"text_config", {{"model_type", "qwen3"}}}},
              {"text_config.model_type"}),
       Config("nested_tie_contradicts", "qwen3_5-vl", {{"text_config", {{"tie_word_embeddings", true}}}},
@@ -247,6 +249,21 @@ std::vector<Broken> WeightCases() {
               },
               {"model.layers.0.self_attn.extra.weight"}),
       Weights("truncated_by_one_byte", [](json&, std::string& data) { data.pop_back(); }, {"tensor"}),
+      {"incomplete_multi_token_head",
+       "qwen3_5-vl",
+       [](Folder& f) {
+         f.PatchWeights([](json& header, std::string&) {
+           header["mtp.other"] = header["mtp.norm.weight"];
+           header.erase("mtp.norm.weight");
+         });
+       },
+       {"model.safetensors", "mtp.norm.weight", "no such tensor"}},
+      {"misshapen_multi_token_head",
+       "qwen3_5-vl",
+       [](Folder& f) {
+         f.PatchWeights([](json& header, std::string&) { header["mtp.fc.weight"]["shape"] = {96, 48}; });
+       },
+       {"model.safetensors", "mtp.fc.weight", "[48, 96]", "[96, 48]"}},
       {"empty_file",
        "qwen3_5",
        [](Folder& f) { WriteAll(f.path() / "model.safetensors", ""); },

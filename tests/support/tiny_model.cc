@@ -49,6 +49,7 @@ StatusOr<TinyModel> LoadTinyModel(const std::string& folder, const TinyModelOpti
   model_options.max_batch_tokens = options.max_batch_tokens;
   model_options.max_logits_rows = options.max_logits_rows;
   model_options.pack_to_file = options.pack_to_file;
+  model_options.mtp_head = options.mtp_head;
   auto model = models::MakeModel(model_options, *tiny.backend);
   if (!model.ok()) return model.status();
   tiny.model = *std::move(model);

@@ -37,6 +37,7 @@ struct TinyModelOptions {
   int32_t max_batch_tokens = 512;
   int32_t max_logits_rows = 512;
   bool pack_to_file = false;  // Golden folders stay as they are.
+  bool mtp_head = true;
 };
 
 // A model with what it runs on.
