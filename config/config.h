@@ -72,6 +72,7 @@ struct Config {
     struct Speculation {
       std::string drafter{kDrafterNames.front()};
       int64_t draft_tokens_max = 64;
+      bool mtp_head = true;
     } speculation;
   } engine;
 

@@ -128,6 +128,10 @@ std::vector<Field> MakeFields() {
        IntKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_tokens_max; }, 0, 512},
        "Most tokens of one draft; 0: LOSSLESS requests are refused. State logs of drafts take up to a sixteenth of "
        "engine.kv_budget on models with recurrent states."},
+      {"engine.speculation.mtp_head", BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.mtp_head; }},
+       "Serve the multi-token head of a model that carries one, for the drafter mtp: each token then takes the KV of "
+       "one "
+       "attention layer more. Needs draft_tokens_max above 0."},
 
       {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
        "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "

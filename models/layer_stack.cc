@@ -467,7 +467,7 @@ StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std
   if (!files.ok()) return files.status();
   WeightPlan weights(*files);
   const std::string why_no_head =
-      options.mtp_head ? WhyNoMtpHead(plan, *files) : "it is not to be served (engine.speculation.mtp_head is false)";
+      options.mtp_head ? WhyNoMtpHead(plan, *files) : "it is not to be served (engine.speculation.mtp_head)";
   auto stack = std::make_unique<LayerStack>(plan, options, backend, weights, why_no_head);
   if (!weights.status().ok()) return weights.status();
   std::vector<std::string> unused;

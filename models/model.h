@@ -76,6 +76,9 @@ struct ModelSpec {
   int64_t state_log_row_bytes = 0;
   MtpSpec mtp;
   StepWork work;
+
+  // What two processes must agree in to use each other's pages and states.
+  std::string cache_identity() const { return fingerprint + " " + numerics_id + (mtp.served() ? " mtp" : ""); }
 };
 
 // Memory of all live sequences, allocated by the engine. Page p lies at pages + p * spec.page_bytes, slot s likewise.

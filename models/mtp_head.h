@@ -56,7 +56,7 @@ class MtpHead {
     kernels::F32View x;  // [T, H]
     kernels::Activations normed;
   };
-  // Makes its argument the embeddings of the step's tokens.
+  // Makes its argument the embeddings of the tokens that run.
   using Embed = std::function<void(kernels::F32View)>;
 
   // The rows of a forward leave their pairs' keys and values in the pages, and the states or the logs of their spans

@@ -128,6 +128,7 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
       models::MakeModel({.folder = config.model.path,
                          .max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
                          .max_logits_rows = LogitsRows(options),
+                         .mtp_head = options.speculation.mtp_head && options.speculation.draft_tokens_max > 0,
                          .pack_to_file = options.pack_to_file,
                          .progress = LogPacking(),
                          .damaged = EndOnDamage},
@@ -145,8 +146,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   const models::ModelSpec& spec = served->parts.model->spec();
   served->tier_files = cache::MakeSystemFiles();
   StatusOr<std::vector<std::unique_ptr<cache::Tier>>> tiers = cache::MakeTiers(
-      config.cache.tiers,
-      {.clock = clock, .files = *served->tier_files, .store_id = spec.fingerprint + " " + spec.numerics_id});
+      config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
   if (!tiers.ok()) return tiers.status();
   const auto& options = config.engine;
   StatusOr<std::unique_ptr<engine::Engine>> created =

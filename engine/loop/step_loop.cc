@@ -65,7 +65,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .backing = options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
               .tuning = options.cache,
               .plans_on_a_thread = options.plans_on_a_thread,
-              .identity = model->spec().fingerprint + " " + model->spec().numerics_id,
+              .identity = model->spec().cache_identity(),
               .clock = &clock,
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),

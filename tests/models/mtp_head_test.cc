@@ -309,7 +309,7 @@ TEST(MtpServed, OnlyWhereTheArchitectureDefinesItAndTheCheckpointHasIt) {
   EXPECT_EQ(LoadChanged("qwen3_5", {{"mtp_num_hidden_layers", 1}}).model->spec().mtp.why_not,
             "the checkpoint has no tensors mtp.*");
   EXPECT_EQ(LoadChanged(kGolden, {}, nullptr, nullptr, false).model->spec().mtp.why_not,
-            "it is not to be served (engine.speculation.mtp_head is false)");
+            "it is not to be served (engine.speculation.mtp_head)");
 }
 
 TEST(MtpServed, NotWhereTheArchitectureDefinesNone) {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "models/model.h"
+#include "models/mtp_head.h"
 #include "models/stack_plan.h"
 #include "models/text.h"
 #include "models/weights/weight_files.h"
@@ -27,12 +28,14 @@ struct Weights {
   int64_t bytes = 0;
   size_t files = 0;
   std::map<std::string, int64_t> tensors_by_dtype;
+  std::string why_no_mtp_head;  // Empty: there is one, and it is served.
 };
 
-StatusOr<Weights> ReadWeights(const std::string& folder) {
+StatusOr<Weights> ReadWeights(const std::string& folder, const models::StackPlan& plan) {
   StatusOr<models::WeightFiles> opened = models::WeightFiles::Open(folder);
   if (!opened.ok()) return opened.status();
-  Weights weights{.files = opened->files().size(), .tensors_by_dtype = {}};
+  Weights weights{
+      .files = opened->files().size(), .tensors_by_dtype = {}, .why_no_mtp_head = models::WhyNoMtpHead(plan, *opened)};
   for (const models::SafetensorsFile& file : opened->files()) {
     for (const auto& [name, info] : file.tensors()) {
       int64_t elements = 1;
@@ -60,7 +63,9 @@ nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& we
           4 * (int64_t{state->heads_v} * state->dim_k * state->dim_v + int64_t{state->conv_rows} * state->conv_dim);
     }
   }
-  const int64_t kv_bytes = full * 2 * plan.attention.kv_heads * plan.attention.head_dim * 2;
+  const bool guesses = weights.why_no_mtp_head.empty();
+  if (guesses) state_bytes += int64_t{4} * plan.hidden;
+  const int64_t kv_bytes = (full + (guesses ? 1 : 0)) * 2 * plan.attention.kv_heads * plan.attention.head_dim * 2;
   nlohmann::ordered_json json = {{"architecture", plan.architecture},
                                  {"parameters", weights.parameters},
                                  {"weight_bytes", weights.bytes},
@@ -80,7 +85,9 @@ nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& we
                                  {"rotary_dims", plan.attention.rope.inverse_frequencies.size() * 2},
                                  {"max_tokens", plan.attention.rope.max_positions},
                                  {"state_bytes_per_sequence", state_bytes},
-                                 {"kv_bytes_per_token_bf16", kv_bytes}};
+                                 {"kv_bytes_per_token_bf16", kv_bytes},
+                                 {"multi_token_head", guesses}};
+  if (!guesses) json["why_no_multi_token_head"] = weights.why_no_mtp_head;
   std::vector<int32_t> eos;
   for (const TokenId id : defaults.eos) eos.push_back(id.value());
   json["stop_token_ids"] = eos;
@@ -104,6 +111,9 @@ void PrintWords(const std::string& folder, const models::StackPlan& plan, const 
     fmt::print("experts: {} of {}, each {} wide, shared expert {} wide\n", plan.experts.top_k, plan.experts.experts,
                plan.experts.intermediate, plan.experts.shared_intermediate);
   }
+  fmt::print("multi-token head: {}\n", json["multi_token_head"].get<bool>()
+                                           ? "one layer, served (engine.speculation.mtp_head)"
+                                           : "none, since " + json["why_no_multi_token_head"].get<std::string>());
   fmt::print("a sequence takes {} bytes of state and {} bytes of KV a token (bf16)\n",
              number("state_bytes_per_sequence"), number("kv_bytes_per_token_bf16"));
   fmt::print("stop tokens: {}\n", json["stop_token_ids"].dump());
@@ -125,7 +135,7 @@ int RunInspect(int argc, char** argv) {
   std::string text;
   const StatusOr<models::StackPlan> plan = models::ReadStackPlan(folder, text);
   if (!plan.ok()) return fail(plan.status());
-  const StatusOr<Weights> weights = ReadWeights(folder);
+  const StatusOr<Weights> weights = ReadWeights(folder, *plan);
   if (!weights.ok()) return fail(weights.status());
   // A folder of weights alone is worth a look too.
   const StatusOr<std::unique_ptr<models::Tokenizer>> tokenizer = models::LoadTokenizer(folder);
