@@ -41,6 +41,7 @@ std::optional<BlockRef<Id>> BlockPool<Id>::Take(const Fill fill) {
 template <typename Id>
 void BlockPool<Id>::Add(const Id id, const Holder holder) {
   Claims& claims = claims_[id.value()];
+  if (holder == Holder::kLive && claims.live > 0) ++sharing_changes_;
   if (holder == Holder::kLive && claims.live++ == 0) {
     ++live_count_;
     cached_count_ -= claims.cached > 0 ? 1 : 0;
@@ -54,6 +55,7 @@ void BlockPool<Id>::Remove(const Id id, const Holder holder) {
   int32_t& count = holder == Holder::kLive ? claims.live : claims.cached;
   Check(count > 0, "a claim is given back once", id);
   --count;
+  if (holder == Holder::kLive && claims.live > 0) ++sharing_changes_;
   if (holder == Holder::kLive && claims.live == 0) {
     --live_count_;
     cached_count_ += claims.cached > 0 ? 1 : 0;

@@ -94,6 +94,9 @@ class BlockPool {
   bool IsTaken(const Id id) const { return id.value() < std::ssize(claims_) && claims_[id.value()].all() > 0; }
   // Requires: the block is taken.
   int32_t LiveClaims(const Id id) const { return claims_[id.value()].live; }
+  // Moves whenever a live claim joins others on a block or leaves them: until it does, whoever shares blocks shares the
+  // same ones.
+  int64_t sharing_changes() const { return sharing_changes_; }
 
   // Free blocks that still have memory, and giving up to `blocks` of it back to the system.
   int32_t warm_count() const { return static_cast<int32_t>(warm_.size()); }
@@ -124,6 +127,7 @@ class BlockPool {
   std::vector<Claims> claims_;  // Of blocks taken at least once; all beyond are free and without memory.
   int32_t live_count_ = 0;
   int32_t cached_count_ = 0;
+  int64_t sharing_changes_ = 0;
 };
 
 template <typename Id>

@@ -12,8 +12,6 @@ cache::Scope ScopeOf(const Request& request) {
   return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
 }
 
-int32_t PagesHeld(const Sequence& sequence) { return sequence.has_lease() ? sequence.lease().pages().size() : 0; }
-
 }  // namespace
 
 // Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers are
@@ -57,8 +55,8 @@ void Admission::TakeSnapshot() {
                             .computed = sequence->computed(),
                             .total = static_cast<int32_t>(sequence->tokens().size()),
                             .logits_from = sequence->logits_from(),
-                            .pages = PagesHeld(*sequence),
-                            .own_pages = OwnPages(*sequence),
+                            .pages = sequence->pages(),
+                            .own_pages = sequence->own_pages(cache_.memory().pages()),
                             .drafted = static_cast<int32_t>(sequence->draft().size())};
     (sequence->running() ? snapshot_.running : snapshot_.waiting).push_back(view);
   }
@@ -79,14 +77,6 @@ int32_t Admission::TenantIndex(const std::string& tenant) {
   tenants_.push_back(tenant);
   snapshot_.tenant_served.push_back(live_.shares().Served(tenant));
   return static_cast<int32_t>(tenants_.size()) - 1;
-}
-
-// Pages no other sequence holds.
-int32_t Admission::OwnPages(const Sequence& sequence) const {
-  if (!sequence.has_lease()) return 0;
-  const std::span<const PageId> pages = sequence.lease().pages().ids();
-  return static_cast<int32_t>(std::count_if(
-      pages.begin(), pages.end(), [&](const PageId page) { return cache_.memory().pages().LiveClaims(page) == 1; }));
 }
 
 // Asks the tiers once for what memory lacks of each, when its turn has come: so what is read is soon used. True: one of

@@ -45,7 +45,6 @@ class Admission {
   void LookUpNext();
   bool AskTiers(const std::vector<SequenceId>& admitted, double prefill_rate);
   int32_t TenantIndex(const std::string& tenant);
-  int32_t OwnPages(const Sequence& sequence) const;
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
 
   // Set at construction.

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "cache/lease.h"
+#include "engine/loop/own_pages.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
@@ -55,6 +56,9 @@ class Sequence {
   cache::PrefixLease& lease() { return *lease_; }
   const cache::PrefixLease& lease() const { return *lease_; }
   bool has_lease() const { return lease_.has_value(); }
+  // Pages held, and those of them that no other sequence holds; 0 without a lease.
+  int32_t pages() const { return has_lease() ? lease_->pages().size() : 0; }
+  int32_t own_pages(const cache::PagePool& pool) { return has_lease() ? own_pages_.Count(lease_->pages(), pool) : 0; }
   // Whether tiers were asked for its prefix since it began to wait, and are still at it.
   bool asked_tiers() const { return asked_tiers_; }
   bool awaits_tier() const { return ticket_.has_value(); }
@@ -118,6 +122,7 @@ class Sequence {
   int32_t computed_ = 0;
   int32_t preemptions_ = 0;
   std::optional<cache::PrefixLease> lease_;
+  OwnPages own_pages_;
   PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.
   int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.
   bool asked_tiers_ = false;

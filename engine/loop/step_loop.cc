@@ -239,6 +239,9 @@ void StepLoop::CheckIntegrity() const {
     const std::span<const PageId> held = sequence->lease().pages().ids();
     Check(static_cast<int32_t>(held.size()) >= shape_.PagesFor(sequence->computed()), "computed tokens have pages", id);
     for (const PageId page : held) Check(cache_.memory().pages().LiveClaims(page) > 0, "a held page is live", page);
+    const auto own = std::count_if(held.begin(), held.end(),
+                                   [&](const PageId page) { return cache_.memory().pages().LiveClaims(page) == 1; });
+    Check(sequence->own_pages(cache_.memory().pages()) == own, "pages of its own are counted", id, own);
     pages.insert(held.begin(), held.end());
     ++slots;
   }
