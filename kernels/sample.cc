@@ -48,9 +48,9 @@ Cutoff Stricter(const Cutoff& a, const Cutoff& b) { return Better(a.logit, a.las
 // The one pass over all logits: the largest of each block. What follows looks into the blocks it needs.
 class Blocks {
  public:
-  explicit Blocks(std::span<const float> logits)
+  Blocks(const cpu::KernelTable& table, std::span<const float> logits)
       : logits_(logits), maxima_((logits.size() + cpu::kMaximaBlock - 1) / cpu::kMaximaBlock) {
-    (*cpu::ChooseTable({}))->block_maxima(logits.data(), static_cast<int64_t>(logits.size()), maxima_.data());
+    table.block_maxima(logits.data(), static_cast<int64_t>(logits.size()), maxima_.data());
   }
 
   // Id of the largest logit, ties to the smallest; -1 where there is none.
@@ -86,18 +86,18 @@ class Blocks {
 };
 
 // Sum of exp((logit - largest) / temperature) over all; optionally each term.
-double SumExp(std::span<const float> logits, const float largest, const float temperature, float* terms) {
-  return (*cpu::ChooseTable({}))
-      ->exp_sum(logits.data(), static_cast<int64_t>(logits.size()), largest, temperature, terms);
+double SumExp(const cpu::KernelTable& table, std::span<const float> logits, const float largest,
+              const float temperature, float* terms) {
+  return table.exp_sum(logits.data(), static_cast<int64_t>(logits.size()), largest, temperature, terms);
 }
 
 // The shortest prefix of `ids` (best first) whose probabilities reach `top_p` of their sum.
-Cutoff TopPOfSorted(std::span<const float> logits, std::span<const int32_t> ids, const float largest,
-                    const SampleSettings& settings) {
+Cutoff TopPOfSorted(const cpu::KernelTable& table, std::span<const float> logits, std::span<const int32_t> ids,
+                    const float largest, const SampleSettings& settings) {
   std::vector<float> values;
   for (const int32_t id : ids) values.push_back(logits[id]);
   std::vector<float> terms(ids.size());
-  const double total = SumExp(values, largest, settings.temperature, terms.data());
+  const double total = SumExp(table, values, largest, settings.temperature, terms.data());
   const double wanted = total * std::max(0.0F, settings.top_p);
   double sum = 0.0;
   size_t i = 0;
@@ -106,10 +106,11 @@ Cutoff TopPOfSorted(std::span<const float> logits, std::span<const int32_t> ids,
 }
 
 // The same over all logits: terms fall into buckets by size; only the bucket in which the sum crosses is sorted.
-Cutoff TopPOfAll(std::span<const float> logits, const float largest, const SampleSettings& settings) {
+Cutoff TopPOfAll(const cpu::KernelTable& table, std::span<const float> logits, const float largest,
+                 const SampleSettings& settings) {
   constexpr int kBuckets = 1024;
   std::vector<float> terms(logits.size());
-  const double total = SumExp(logits, largest, settings.temperature, terms.data());
+  const double total = SumExp(table, logits, largest, settings.temperature, terms.data());
   const double wanted = total * std::max(0.0F, settings.top_p);
   // By (largest - logit) / temperature, 1/32 wide; descends as logits do. Kept, for it is needed twice.
   const double per_logit = 32.0 / settings.temperature;
@@ -151,15 +152,15 @@ std::vector<int32_t> TopOf(std::span<const float> logits, const Blocks& blocks, 
   return ids;
 }
 
-Cutoff CutoffOf(std::span<const float> logits, const Blocks& blocks, const float largest,
+Cutoff CutoffOf(const cpu::KernelTable& table, std::span<const float> logits, const Blocks& blocks, const float largest,
                 const SampleSettings& settings) {
   const bool top_p = settings.top_p < 1.0F;
   if (settings.top_k > 0 && settings.top_k < static_cast<int64_t>(logits.size())) {
     const std::vector<int32_t> ids = TopOf(logits, blocks, settings.top_k);
     const Cutoff by_k{logits[ids.back()], ids.back()};
-    return top_p ? Stricter(by_k, TopPOfSorted(logits, ids, largest, settings)) : by_k;
+    return top_p ? Stricter(by_k, TopPOfSorted(table, logits, ids, largest, settings)) : by_k;
   }
-  return top_p ? TopPOfAll(logits, largest, settings) : Cutoff{};
+  return top_p ? TopPOfAll(table, logits, largest, settings) : Cutoff{};
 }
 
 }  // namespace
@@ -169,17 +170,25 @@ double GumbelOf(const uint32_t word) {
   return -Log(-Log(u));
 }
 
-int32_t ArgMax(std::span<const float> logits) { return Blocks(logits).Best(); }
+StatusOr<RowSampler> RowSampler::Create(const std::string_view isa) {
+  StatusOr<const cpu::KernelTable*> table = cpu::ChooseTable(isa);
+  if (!table.ok()) return table.status();
+  return RowSampler(**table);
+}
 
-int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings, const NoiseKey& key) {
-  const Blocks blocks(logits);
+std::string_view RowSampler::isa() const { return table_->name; }
+
+int32_t RowSampler::ArgMax(std::span<const float> logits) const { return Blocks(*table_, logits).Best(); }
+
+int32_t RowSampler::Sample(std::span<const float> logits, const SampleSettings& settings, const NoiseKey& key) const {
+  const Blocks blocks(*table_, logits);
   const int32_t top = blocks.Best();
   const bool greedy = !(settings.temperature >= kGreedyBelow);
   if (top < 0 || greedy || logits[top] == std::numeric_limits<float>::infinity()) return top;
   const FlushDenormals flush;
   const double largest = logits[top];
   const double temperature = settings.temperature;
-  const Cutoff cutoff = CutoffOf(logits, blocks, logits[top], settings);
+  const Cutoff cutoff = CutoffOf(*table_, logits, blocks, logits[top], settings);
   const double least =
       settings.min_p > 0.0F ? Log(std::min(settings.min_p, 1.0F)) : -std::numeric_limits<double>::infinity();
   constexpr double kMostNoise = 22.9;
@@ -215,16 +224,16 @@ int32_t SampleRow(std::span<const float> logits, const SampleSettings& settings,
   return best;
 }
 
-float LogSumExp(std::span<const float> logits) {
+float RowSampler::LogSumExp(std::span<const float> logits) const {
   const int32_t top = ArgMax(logits);
   if (top < 0 || std::isinf(logits[top])) return top < 0 ? kMinusInfinity : logits[top];
   const FlushDenormals flush;
-  return static_cast<float>(logits[top] + Log(SumExp(logits, logits[top], 1.0F, nullptr)));
+  return static_cast<float>(logits[top] + Log(SumExp(*table_, logits, logits[top], 1.0F, nullptr)));
 }
 
-void TopLogits(std::span<const float> logits, const int32_t k, std::vector<int32_t>* ids) {
+void RowSampler::Top(std::span<const float> logits, const int32_t k, std::vector<int32_t>* ids) const {
   ids->clear();
-  if (k > 0) *ids = TopOf(logits, Blocks(logits), k);
+  if (k > 0) *ids = TopOf(logits, Blocks(*table_, logits), k);
 }
 
 }  // namespace invar::kernels

@@ -58,6 +58,11 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
                     .log_bytes = log_bytes};
 }
 
+kernels::RowSampler SamplerFor(const models::Model& model) {
+  const kernels::Backend* const backend = model.backend();
+  return kernels::RowSampler::Create(backend == nullptr ? std::string_view() : backend->isa()).value();
+}
+
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {
   if (!options.prefix_cache) return "cache.enabled is false";
   // A follow-up goes on in a copy of the page that its prefix ends in; the state itself may become its own.

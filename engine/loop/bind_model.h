@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "cache/state_shape.h"
 #include "engine/engine_options.h"
+#include "kernels/sample.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -33,6 +34,9 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
 // Rows of state logs that one step may write, heads included, and the rows a head counts for. For Plan().
 int32_t LogRows(const models::ModelSpec& spec, const MemoryPlan& plan);
 int32_t LogHeadRows(const models::ModelSpec& spec);
+
+// Chooses tokens by the instruction set that `model` computes with; by the best where it names none.
+kernels::RowSampler SamplerFor(const models::Model& model);
 
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);

@@ -52,8 +52,9 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   const int32_t first_row = result.span.first + result.span.length - result.span.logits_rows;
   for (int32_t r = 0; r < result.span.logits_rows && first_row + r + 1 < sequence.prompt_tokens(); ++r) {
     if (first_row + r < sequence.logits_from()) continue;
-    std::optional<TokenLogprob> logprob = MakeLogprob({result.logits.row(r), static_cast<size_t>(result.logits.cols)},
-                                                      sequence.tokens()[first_row + r + 1], *alternatives);
+    std::optional<TokenLogprob> logprob =
+        MakeLogprob(rows_, {result.logits.row(r), static_cast<size_t>(result.logits.cols)},
+                    sequence.tokens()[first_row + r + 1], *alternatives);
     if (!logprob.has_value()) return false;
     sequence.AddPromptLogprob(*std::move(logprob));
   }
@@ -63,7 +64,8 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
 End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logits) {
   const Request& request = sequence.request();
   const std::optional<TokenId> token =
-      SampleToken({.logits = logits,
+      SampleToken({.rows = rows_,
+                   .logits = logits,
                    .sampling = request.sampling,
                    .stopping = request.stopping,
                    .counts = sequence.counts(),
@@ -73,7 +75,8 @@ End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logit
                   scratch_);
   std::optional<TokenLogprob> logprob;
   const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
-  if (token.has_value() && wants_logprob) logprob = MakeLogprob(logits, *token, request.output.logprobs.value_or(0));
+  if (token.has_value() && wants_logprob)
+    logprob = MakeLogprob(rows_, logits, *token, request.output.logprobs.value_or(0));
   if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
   ++stats_.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats_.first_tokens;

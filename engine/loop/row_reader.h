@@ -13,6 +13,7 @@
 #include "engine/schedule/step.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
+#include "kernels/sample.h"
 
 namespace invar::engine {
 
@@ -25,10 +26,10 @@ struct Outcome {
 
 class RowReader {
  public:
-  // `usable_ids`: ids at or above it are never sampled. Requires: references outlive this.
-  RowReader(const int32_t usable_ids, LiveSequences& live, Speculator& speculator, const Clock& clock,
-            EngineStats& stats)
-      : usable_ids_(usable_ids), live_(live), speculator_(speculator), clock_(clock), stats_(stats) {}
+  // `rows`: chooses tokens. `usable_ids`: ids at or above it are never sampled. Requires: references outlive this.
+  RowReader(const kernels::RowSampler& rows, const int32_t usable_ids, LiveSequences& live, Speculator& speculator,
+            const Clock& clock, EngineStats& stats)
+      : rows_(rows), usable_ids_(usable_ids), live_(live), speculator_(speculator), clock_(clock), stats_(stats) {}
 
   // Effects: advances the sequence over what is certain of the span, pushes what it sampled, drops its draft. Whoever
   // has ended is still alive: ending it is for the caller.
@@ -40,6 +41,7 @@ class RowReader {
   End SampleNext(Sequence& sequence, std::span<const float> logits);
 
   // Set at construction.
+  const kernels::RowSampler rows_;
   const int32_t usable_ids_;
   LiveSequences& live_;
   Speculator& speculator_;

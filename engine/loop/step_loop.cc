@@ -73,7 +73,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       speculator_(options.drafters, options.draft_tokens_max),
       live_(cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
-      reader_(request_limits_.usable_ids, live_, speculator_, clock, stats_) {
+      reader_(SamplerFor(runner_.model()), request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
 

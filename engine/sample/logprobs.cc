@@ -3,19 +3,17 @@
 
 #include <cmath>
 
-#include "kernels/sample.h"
-
 namespace invar::engine {
 
-std::optional<TokenLogprob> MakeLogprob(const std::span<const float> logits, const TokenId token,
-                                        const int32_t alternatives) {
-  const float log_sum = kernels::LogSumExp(logits);
+std::optional<TokenLogprob> MakeLogprob(const kernels::RowSampler& rows, const std::span<const float> logits,
+                                        const TokenId token, const int32_t alternatives) {
+  const float log_sum = rows.LogSumExp(logits);
   TokenLogprob out{
       .token = token, .logit = logits[token.value()], .logprob = logits[token.value()] - log_sum, .top = {}};
   if (!std::isfinite(out.logprob)) return std::nullopt;
   if (alternatives == 0) return out;
   std::vector<int32_t> ids;
-  kernels::TopLogits(logits, alternatives, &ids);
+  rows.Top(logits, alternatives, &ids);
   for (const int32_t id : ids) out.top.push_back({TokenId(id), logits[id] - log_sum});
   return out;
 }

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/noise.h"
-#include "kernels/sample.h"
 
 namespace invar::engine {
 namespace {
@@ -43,7 +42,7 @@ std::optional<TokenId> SampleToken(const SampleInput& input, std::vector<float>&
   const NoiseKey key{.seed = input.sampling.seed,
                      .output_index = input.sampling.output_index,
                      .position = static_cast<uint32_t>(input.position.value())};
-  const int32_t id = kernels::SampleRow(scratch, settings, key);
+  const int32_t id = input.rows.Sample(scratch, settings, key);
   Check(id >= 0, "some usable id is finite and not masked");
   return TokenId(id);
 }

@@ -11,10 +11,12 @@
 #include "base/ids.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
+#include "kernels/sample.h"
 
 namespace invar::engine {
 
 struct SampleInput {
+  const kernels::RowSampler& rows;
   std::span<const float> logits;  // [vocabulary_size], raw.
   const SamplingParams& sampling;
   const StoppingParams& stopping;

@@ -8,12 +8,17 @@
 #include <map>
 #include <set>
 
+#include "base/worker_pool.h"
+#include "engine/loop/bind_model.h"
 #include "engine/sample/logprobs.h"
 
 namespace invar::engine {
 namespace {
 
+kernels::RowSampler Rows() { return kernels::RowSampler::Create({}).value(); }
+
 struct Fixture {
+  kernels::RowSampler rows = Rows();
   std::vector<float> logits = {1.0F, 3.0F, 2.0F, -1.0F};
   SamplingParams sampling{.temperature = 0.0F, .logit_bias = {}, .allowed_token_ids = {}};
   StoppingParams stopping{.max_tokens = 10, .stop = {}, .stop_token_ids = {}};
@@ -24,7 +29,8 @@ struct Fixture {
 
   std::optional<TokenId> Sample() const {
     std::vector<float> scratch;
-    return SampleToken({.logits = logits,
+    return SampleToken({.rows = rows,
+                        .logits = logits,
                         .sampling = sampling,
                         .stopping = stopping,
                         .counts = counts,
@@ -146,9 +152,38 @@ TEST(TokenCounts, AreThoseOfAMapWhateverTheOrder) {
   EXPECT_EQ(found, expected);
 }
 
+// The model of hashes, as if it computed on a backend.
+class OnBackend final : public models::Model {
+ public:
+  explicit OnBackend(const kernels::Backend& backend) : backend_(backend) {}
+  const models::ModelSpec& spec() const override { return model_->spec(); }
+  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
+                                const std::span<const models::ForwardSpan> spans) override {
+    return model_->Forward(memory, spans);
+  }
+  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
+    model_->Advance(memory, advances);
+  }
+  const kernels::Backend* backend() const override { return &backend_; }
+
+ private:
+  const kernels::Backend& backend_;
+  const std::unique_ptr<models::Model> model_ = models::MakeFingerprintModel({});
+};
+
+TEST(Sampler, RunsOnTheInstructionSetThatIsForcedOnTheModel) {
+  WorkerPool pool(1);
+  for (const std::string& isa : kernels::SupportedIsas()) {
+    const std::unique_ptr<kernels::Backend> backend = kernels::MakeBackend({.name = "cpu", .isa = isa}, pool).value();
+    EXPECT_EQ(SamplerFor(OnBackend(*backend)).isa(), isa);
+  }
+  const std::unique_ptr<models::Model> without = models::MakeFingerprintModel({});
+  EXPECT_EQ(SamplerFor(*without).isa(), kernels::SupportedIsas().front());
+}
+
 TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
   const std::vector<float> logits = {0.0F, std::log(2.0F), 0.0F};
-  const TokenLogprob logprob = MakeLogprob(logits, TokenId(0), 2).value();
+  const TokenLogprob logprob = MakeLogprob(Rows(), logits, TokenId(0), 2).value();
   EXPECT_EQ(logprob.logit, 0.0F);
   EXPECT_NEAR(logprob.logprob, std::log(0.25), 1e-6);
   ASSERT_EQ(logprob.top.size(), 2U);
@@ -158,7 +193,7 @@ TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
 
 TEST(Logprobs, AreMissingWhereTheRowIsNotFinite) {
   const std::vector<float> logits = {0.0F, std::numeric_limits<float>::quiet_NaN()};
-  EXPECT_FALSE(MakeLogprob(logits, TokenId(1), 0).has_value());
+  EXPECT_FALSE(MakeLogprob(Rows(), logits, TokenId(1), 0).has_value());
 }
 
 }  // namespace

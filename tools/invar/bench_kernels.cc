@@ -235,9 +235,10 @@ struct Suite {
   void AddSampling() {
     auto logits = Floats(248320);
     for (float& logit : *logits) logit *= 16.0F;
+    const RowSampler rows = RowSampler::Create(backend.isa()).value();
     const auto add = [&](const char* name, const SampleSettings& settings) {
-      cases.push_back({name, "248320", {}, [logits, settings] {
-                         Check(SampleRow(*logits, settings, {1, 0, 1}) >= 0, "a token was chosen");
+      cases.push_back({name, "248320", {}, [rows, logits, settings] {
+                         Check(rows.Sample(*logits, settings, {1, 0, 1}) >= 0, "a token was chosen");
                        }});
     };
     add("sample_greedy", {.temperature = 0.0F});

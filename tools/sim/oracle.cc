@@ -63,7 +63,7 @@ class Writer {
     for (size_t i = 1; i < request_.prompt.size(); ++i) {
       const std::vector<float> row = models::FingerprintLogits(model_, std::span(request_.prompt).first(i));
       out_.prompt_logprobs.push_back(
-          engine::MakeLogprob(row, request_.prompt[i], *request_.output.prompt_logprobs).value());
+          engine::MakeLogprob(rows_, row, request_.prompt[i], *request_.output.prompt_logprobs).value());
     }
   }
 
@@ -71,7 +71,8 @@ class Writer {
     const std::vector<float> row = models::FingerprintLogits(model_, tokens);
     const int32_t shift = out_.tokens.empty() ? 0 : noise_shift_;
     const std::optional<TokenId> token =
-        engine::SampleToken({.logits = row,
+        engine::SampleToken({.rows = rows_,
+                             .logits = row,
                              .sampling = request_.sampling,
                              .stopping = request_.stopping,
                              .counts = counts_,
@@ -80,7 +81,7 @@ class Writer {
                              .usable_ids = std::min(model_.vocabulary_size, tokenizer_.vocabulary_size())},
                             scratch_);
     Check(token.has_value(), "hashes give finite logits");
-    out_.logprobs.push_back(engine::MakeLogprob(row, *token, request_.output.logprobs.value_or(0)).value());
+    out_.logprobs.push_back(engine::MakeLogprob(rows_, row, *token, request_.output.logprobs.value_or(0)).value());
     return *token;
   }
 
@@ -104,6 +105,7 @@ class Writer {
   const models::FingerprintOptions& model_;
   const models::Tokenizer& tokenizer_;
   const int32_t noise_shift_;
+  const kernels::RowSampler rows_ = kernels::RowSampler::Create("scalar").value();
   models::Detokenizer detokenizer_;
   engine::TokenCounts counts_;
   std::vector<float> scratch_;
