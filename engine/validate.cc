@@ -114,7 +114,9 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
   if (std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter) == limits.drafters.end()) {
     std::string known;
     for (const std::string& name : limits.drafters) known += (known.empty() ? "" : ", ") + name;
-    return InvalidArgument("kv_policy.drafter must be one of " + known + ", got " + speculation.drafter,
+    const auto refused = limits.refused_drafters.find(speculation.drafter);
+    const std::string why = refused == limits.refused_drafters.end() ? "" : " (" + refused->second + ")";
+    return InvalidArgument("kv_policy.drafter must be one of " + known + ", got " + speculation.drafter + why,
                            "kv_policy.drafter");
   }
   const std::optional<int32_t>& draft = speculation.draft_tokens;

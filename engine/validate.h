@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ struct RequestLimits {
   int64_t stop_string_bytes_max = 0;
   int64_t logprobs_max = 0;                // Alternatives a token: bounds a reply at so many x 8 bytes a token.
   std::vector<std::string> drafters = {};  // Kinds there are; none where the engine does not speculate.
+  std::map<std::string, std::string> refused_drafters = {};  // Kinds that cannot draft for the model, and why.
   int32_t draft_tokens_max = 0;
 };
 

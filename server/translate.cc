@@ -355,6 +355,7 @@ Status CheckDrafter(const v1::KvPolicy& policy, const TranslateContext& context)
   const auto& here = context.drafters;
   const bool known = std::find(kDrafterNames.begin(), kDrafterNames.end(), drafter) != kDrafterNames.end();
   if (here.empty() || !known || std::find(here.begin(), here.end(), drafter) != here.end()) return OkStatus();
+  if (context.request_limits.refused_drafters.contains(drafter)) return OkStatus();
   return Unimplemented(
       fmt::format("kv_policy.drafter: this build does not have '{}'{}; name one of: {}", drafter,
                   policy.drafter().empty() ? ", the drafter of LOSSLESS here (engine.speculation.drafter)" : "",

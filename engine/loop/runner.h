@@ -30,6 +30,7 @@ class Runner {
   Runner(std::unique_ptr<models::Model> model, int64_t log_bytes);
 
   const models::Model& model() const { return *model_; }
+  models::Model& model() { return *model_; }
 
   // `work[i].sequence` runs `spans[i]`. Effects: writes KV and states, those to emit too; sequences are advanced by the
   // caller. The state of a span with a draft stays as it was until Settle. The results are valid until the next call.

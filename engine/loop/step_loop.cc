@@ -31,7 +31,14 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
                           .logprobs_max = options.logprobs_max,
                           .draft_tokens_max = options.draft_tokens_max};
   if (options.draft_tokens_max > 0) {
-    for (const DrafterKind& kind : options.drafters) limits.drafters.push_back(kind.name);
+    for (const DrafterKind& kind : options.drafters) {
+      const std::string why_not = kind.why_not ? kind.why_not(spec) : std::string();
+      if (why_not.empty()) {
+        limits.drafters.push_back(kind.name);
+      } else {
+        limits.refused_drafters.emplace(kind.name, why_not);
+      }
+    }
   }
   return limits;
 }
@@ -70,7 +77,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),
       runner_(std::move(model), plan.log_bytes),
-      speculator_(options.drafters, options.draft_tokens_max),
+      speculator_(options.drafters, {.model = runner_.model(), .memory = cache_.memory()}, options.draft_tokens_max,
+                  clock),
       live_(cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
       reader_(SamplerFor(runner_.model()), request_limits_.usable_ids, live_, speculator_, clock, stats_) {

@@ -1,6 +1,7 @@
 // The arithmetic of draft_length.h. With S tokens expected of a step of R rows that takes T(R), one row more is worth
 // it while (S + gain) / T(R + 1) > S / T(R); gains of a sequence fall as powers of its acceptance, so taking the
-// largest next gain each time finds the best lengths.
+// largest next gain each time finds the best lengths (among drafters that take the same time). T counts what drafters
+// take before the step too.
 #include "engine/speculate/draft_length.h"
 
 #include <algorithm>
@@ -54,40 +55,46 @@ void DraftRecord::Verified(const int32_t drafted, const int32_t right, const boo
 
 void DraftRecord::Sampled() { credit_ = std::min(kCreditMax, credit_ + kCreditShare); }
 
-double RowCost(const StepTimes& times, const int32_t sequences) {
+double RowCost(const StepTimes& times, const int32_t sequences, const double draft_s) {
   const double plain = times.Of(sequences);
-  return sequences * (times.Of(sequences + 1) - plain) / plain;
+  return sequences * (times.Of(sequences + 1) - plain + draft_s) / plain;
 }
 
 void ChooseLengths(const StepTimes& times, const std::span<DraftWish> wishes) {
   const auto sequences = static_cast<int32_t>(wishes.size());
   int32_t rows = sequences;
   double tokens = sequences;
+  double drafting = 0.0;                                 // Seconds before the step.
   std::priority_queue<std::pair<double, size_t>> gains;  // Of the next token; ties to the later wish.
   for (size_t i = 0; i < wishes.size(); ++i) {
     DraftWish& wish = wishes[i];
     wish.length = std::min(wish.fixed, wish.most);
     rows += wish.length;
+    drafting += wish.length * wish.draft_s;
     double gain = wish.acceptance;
     for (int32_t t = 0; t < wish.length; ++t, gain *= wish.acceptance) tokens += gain;
     if (wish.fixed == 0 && wish.most > 0 && wish.credit >= 0.0) gains.emplace(wish.acceptance, i);
   }
-  const double plain = tokens / times.Of(rows);
+  const double plain = tokens / (drafting + times.Of(rows));
   while (!gains.empty()) {
     const auto [gain, i] = gains.top();
     gains.pop();
-    if ((tokens + gain) * times.Of(rows) <= tokens * times.Of(rows + 1)) break;
+    DraftWish& wish = wishes[i];
+    const double seconds = drafting + times.Of(rows);
+    const double more_seconds = drafting + wish.draft_s + times.Of(rows + 1);
+    if ((tokens + gain) * seconds <= tokens * more_seconds) continue;  // Another's guesses may cost less.
     tokens += gain;
     ++rows;
-    DraftWish& wish = wishes[i];
+    drafting += wish.draft_s;
     if (++wish.length < wish.most) gains.emplace(gain * wish.acceptance, i);
   }
-  const bool pays = tokens / times.Of(rows) >= kWorthwhile * plain;
-  const double row_cost = RowCost(times, sequences);
+  const bool pays = tokens / (drafting + times.Of(rows)) >= kWorthwhile * plain;
   for (DraftWish& wish : wishes) {
     if (wish.fixed > 0) continue;
     if (!pays) wish.length = 0;
-    if (wish.length == 0 && wish.most > 0 && wish.credit >= row_cost) wish.length = 1;
+    if (wish.length == 0 && wish.most > 0 && wish.credit >= RowCost(times, sequences, wish.draft_s)) {
+      wish.length = 1;
+    }
   }
 }
 

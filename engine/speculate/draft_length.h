@@ -66,11 +66,12 @@ struct DraftWish {
   int32_t fixed = 0;  // The length it was told; 0: to be chosen.
   double acceptance = 0.0;
   double credit = 0.0;
-  int32_t length = 0;  // Out.
+  double draft_s = 0.0;  // Seconds that its drafter takes for a token.
+  int32_t length = 0;    // Out.
 };
 
-// In tokens: what one drafted row costs a step of `sequences` that decode.
-double RowCost(const StepTimes& times, int32_t sequences);
+// In tokens: what one drafted row, and `draft_s` seconds for guessing it, cost a step of `sequences` that decode.
+double RowCost(const StepTimes& times, int32_t sequences, double draft_s);
 
 // Sets the lengths that give the most tokens a second in the step of all wishes together. None where that is less than
 // kWorthwhile times plain decoding; then those with credit for it try one token.

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "cache/cache_memory.h"
+#include "models/model.h"
 
 namespace invar::engine {
 
@@ -20,6 +22,10 @@ namespace invar::engine {
 struct DraftTurn {
   SequenceId id;
   std::span<const TokenId> tokens;
+  // What it holds: KV of all tokens but the last, and places behind it that nobody else reads and forwards will write;
+  // the state after all tokens but the last.
+  std::span<const PageId> pages;
+  SlotId state;
   int32_t most = 0;            // At least 1.
   std::vector<TokenId> draft;  // Out: at most `most`, none where nothing is worth a guess.
 };
@@ -33,9 +39,17 @@ class Drafter {
   virtual void Forget(SequenceId id) = 0;
 };
 
+// What drafters of an engine may compute with; outlives them.
+struct DrafterSetting {
+  models::Model& model;
+  const cache::CacheMemory& memory;
+};
+
 struct DrafterKind {
   std::string name;
-  std::function<std::unique_ptr<Drafter>()> make;
+  std::function<std::unique_ptr<Drafter>(const DrafterSetting&)> make;
+  // Why it cannot draft for such a model, for people; empty where it can. Absent: it always can.
+  std::function<std::string(const models::ModelSpec&)> why_not = {};
 };
 // registry.cc, in the order of its rows.
 std::vector<DrafterKind> DrafterKinds();

@@ -1,12 +1,16 @@
-// The makers behind registry.cc's rows: one a file.
+// What stands behind registry.cc's rows: a file each.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/speculate/drafter.h"
 
 namespace invar::engine {
 
-std::unique_ptr<Drafter> MakeNgramDrafter();
+std::unique_ptr<Drafter> MakeNgramDrafter(const DrafterSetting& setting);
+
+std::unique_ptr<Drafter> MakeMtpDrafter(const DrafterSetting& setting);
+std::string WhyNoMtpDrafter(const models::ModelSpec& spec);
 
 }  // namespace invar::engine

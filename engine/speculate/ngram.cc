@@ -107,6 +107,8 @@ class NgramDrafter final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> MakeNgramDrafter() { return std::make_unique<NgramDrafter>(); }
+std::unique_ptr<Drafter> MakeNgramDrafter(const DrafterSetting& /*setting*/) {
+  return std::make_unique<NgramDrafter>();
+}
 
 }  // namespace invar::engine

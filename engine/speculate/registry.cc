@@ -4,6 +4,11 @@
 
 namespace invar::engine {
 
-std::vector<DrafterKind> DrafterKinds() { return {{"ngram", MakeNgramDrafter}}; }
+std::vector<DrafterKind> DrafterKinds() {
+  return {
+      {"ngram", MakeNgramDrafter},
+      {"mtp", MakeMtpDrafter, WhyNoMtpDrafter},
+  };
+}
 
 }  // namespace invar::engine

@@ -14,9 +14,19 @@ bool Asks(const Sequence& sequence) { return !sequence.request().speculation.dra
 
 }  // namespace
 
-Speculator::Speculator(const std::span<const DrafterKind> kinds, const int32_t draft_tokens_max)
-    : draft_tokens_max_(draft_tokens_max) {
-  for (const DrafterKind& kind : kinds) drafters_.emplace(kind.name, kind.make());
+Speculator::Speculator(const std::span<const DrafterKind> kinds, const DrafterSetting& setting,
+                       const int32_t draft_tokens_max, const Clock& clock)
+    : draft_tokens_max_(draft_tokens_max), clock_(clock) {
+  for (const DrafterKind& kind : kinds) {
+    if (kind.why_not && !kind.why_not(setting.model.spec()).empty()) continue;
+    drafters_[kind.name].drafter = kind.make(setting);
+  }
+}
+
+Speculator::Drafting& Speculator::DraftingOf(const std::string& name) {
+  const auto found = drafters_.find(name);
+  Check(found != drafters_.end(), "a request's drafter is there", name);
+  return found->second;
 }
 
 void Speculator::Propose(const std::span<Sequence* const> sequences) {
@@ -25,7 +35,7 @@ void Speculator::Propose(const std::span<Sequence* const> sequences) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& sequence = *sequences[i];
     if (!Asks(sequence)) continue;
-    const Speculating& live = live_[sequence.id()];
+    Speculating& live = live_[sequence.id()];
     DraftWish& wish = wishes[i];
     // The last token that it may generate needs no row behind it.
     wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
@@ -34,9 +44,10 @@ void Speculator::Propose(const std::span<Sequence* const> sequences) {
                                           : static_cast<int32_t>(sequence.draft().size());
     wish.acceptance = live.record.acceptance();
     wish.credit = live.record.credit();
+    wish.draft_s = DraftingOf(sequence.request().speculation.drafter).draft_s;
+    live.row_cost = RowCost(times_, static_cast<int32_t>(sequences.size()), wish.draft_s);
   }
   ChooseLengths(times_, wishes);
-  row_cost_ = RowCost(times_, static_cast<int32_t>(sequences.size()));
   Fill(sequences, wishes);
 }
 
@@ -50,18 +61,32 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
     live_[sequence.id()].reason = wanted ? FallbackReason::kNothingDrafted : FallbackReason::kUnprofitable;
     if (!wanted) continue;
     by_id[sequence.id()] = &sequence;
-    turns[sequence.request().speculation.drafter].push_back(
-        {.id = sequence.id(), .tokens = sequence.tokens(), .most = wishes[i].length, .draft = {}});
+    turns[sequence.request().speculation.drafter].push_back({.id = sequence.id(),
+                                                             .tokens = sequence.tokens(),
+                                                             .pages = sequence.lease().pages().ids(),
+                                                             .state = sequence.lease().slot(),
+                                                             .most = wishes[i].length,
+                                                             .draft = {}});
   }
   for (auto& [name, of_one] : turns) {
-    const auto drafter = drafters_.find(std::string(name));
-    Check(drafter != drafters_.end(), "a request's drafter is there", name);
-    drafter->second->Propose(of_one);
+    Ask(DraftingOf(std::string(name)), of_one);
     for (DraftTurn& turn : of_one) {
       Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
       by_id[turn.id]->SetDraft(std::move(turn.draft));
     }
   }
+}
+
+void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns) {
+  constexpr double kNewer = 0.1;  // Of the average.
+  const TimeNs begin = clock_.Now();
+  drafting.drafter->Propose(turns);
+  const double seconds = ToSeconds(clock_.Now() - begin);
+  int32_t drafted = 0;
+  for (const DraftTurn& turn : turns) drafted += static_cast<int32_t>(turn.draft.size());
+  if (drafted == 0) return;
+  const double each = seconds / drafted;
+  drafting.draft_s = drafting.draft_s == 0.0 ? each : (1.0 - kNewer) * drafting.draft_s + kNewer * each;
 }
 
 void Speculator::Verified(const Sequence& sequence, const Span& span, const int32_t right, const bool refuted,
@@ -79,7 +104,7 @@ void Speculator::Verified(const Sequence& sequence, const Span& span, const int3
     ++stats_.fallbacks[static_cast<size_t>(reason)];
     return;
   }
-  live.record.Verified(span.drafted, right, refuted, row_cost_);
+  live.record.Verified(span.drafted, right, refuted, live.row_cost);
   ++live.report.rounds;
   live.report.drafted_tokens += span.drafted;
   live.report.accepted_tokens += right;
@@ -101,7 +126,7 @@ void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) 
 
 std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
   if (!Asks(sequence)) return std::nullopt;
-  drafters_.at(sequence.request().speculation.drafter)->Forget(sequence.id());
+  DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return SpeculationReport{};
   SpeculationReport report = std::move(found->second.report);

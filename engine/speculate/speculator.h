@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/loop/sequence.h"
 #include "engine/request.h"
 #include "engine/schedule/step.h"
@@ -24,8 +26,10 @@ namespace invar::engine {
 
 class Speculator {
  public:
-  // `draft_tokens_max`: most of one draft.
-  Speculator(std::span<const DrafterKind> kinds, int32_t draft_tokens_max);
+  // Of `kinds`, those that can draft for the model. `draft_tokens_max`: most of one draft. Requires: `setting` and
+  // `clock` outlive this.
+  Speculator(std::span<const DrafterKind> kinds, const DrafterSetting& setting, int32_t draft_tokens_max,
+             const Clock& clock);
 
   // Gives drafts to those of `sequences` that ask for it and have none. Requires: all decode, with one token to run,
   // and no reader is behind.
@@ -46,15 +50,23 @@ class Speculator {
     SpeculationReport report;
     std::array<int64_t, kFallbackReasons> plain_steps = {};   // Without a draft, by reason.
     FallbackReason reason = FallbackReason::kNothingDrafted;  // Why it has no draft now.
+    double row_cost = 0.0;                                    // Of its draft in the step under way, in tokens.
+  };
+  struct Drafting {
+    std::unique_ptr<Drafter> drafter;
+    double draft_s = 0.0;  // Seconds a token, of recent steps.
   };
 
   void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
 
+  Drafting& DraftingOf(const std::string& name);
+  void Ask(Drafting& drafting, std::span<DraftTurn> turns);
+
   const int32_t draft_tokens_max_;
-  std::map<std::string, std::unique_ptr<Drafter>> drafters_;
+  const Clock& clock_;
+  std::map<std::string, Drafting, std::less<>> drafters_;
   std::map<SequenceId, Speculating> live_;  // Those that ask for it and have decoded.
   StepTimes times_;
-  double row_cost_ = 0.0;  // Of the step under way, in tokens.
   SpeculationStats stats_;
 };
 

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <optional>
 #include <thread>
 
+#include "models/random_model.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace invar::e2e {
@@ -65,6 +67,56 @@ TEST(LosslessSpeculation, AnswersAreThoseOfExactRequestsBitForBit) {
   }
   EXPECT_GT(rounds, 20);
   for (const Outcome& outcome : exact) EXPECT_EQ(outcome.finished.speculation().rounds(), 0);
+}
+
+// A made-up model with a multi-token head.
+TEST(LosslessSpeculation, TheMultiTokenHeadDraftsWhereTheModelHasOne) {
+  const std::string folder = testing::TempDir() + "/mtp-model";
+  const Status made =
+      models::MakeRandomModel({.shape = std::string(INVAR_SOURCE_DIR) + "/tests/golden/models/qwen3_5-vl/config.json",
+                               .folder = folder,
+                               .seed = 9,
+                               .progress = {}});
+  ASSERT_TRUE(made.ok()) << made.message();
+  config::Config config = TinyConfig();
+  config.model.path = folder;
+  config.engine.speculation.drafter = "mtp";
+  v1::GenerateRequest exact = Periodic(40, 60);
+  exact.mutable_sampling()->set_temperature(0.8F);
+  exact.mutable_sampling()->set_seed(5);
+  v1::GenerateRequest lossless = Lossless(exact, 3);
+  lossless.mutable_kv_policy()->set_drafter("mtp");
+  {
+    RunningDaemon daemon(config);
+    const Outcome wanted = Collect(*daemon.NewStub(), exact);
+    ASSERT_TRUE(wanted.status.ok()) << wanted.status.error_message();
+    for (const bool named : {true, false}) {
+      if (!named) lossless.mutable_kv_policy()->clear_drafter();
+      const Outcome found = Collect(*daemon.NewStub(), lossless);
+      ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+      EXPECT_EQ(found.token_ids, wanted.token_ids);
+      EXPECT_EQ(found.logit_bits, wanted.logit_bits);
+      EXPECT_GT(found.finished.speculation().rounds(), 10);
+      EXPECT_GT(found.finished.speculation().drafted_tokens(), 30);
+    }
+  }
+  config.engine.speculation.mtp_head = false;
+  RunningDaemon without(config);
+  const Outcome refused = Collect(*without.NewStub(), lossless);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.mtp_head"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LosslessSpeculation, AModelWithoutAHeadRefusesItAndNamesWhatThereIs) {
+  RunningDaemon daemon(TinyConfig());
+  v1::GenerateRequest request = Lossless(Periodic(30, 30));
+  request.mutable_kv_policy()->set_drafter("mtp");
+  const Outcome refused = Collect(*daemon.NewStub(), request);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("mtp.*"));
 }
 
 TEST(LosslessSpeculation, MetricsAgreeWithTheReports) {

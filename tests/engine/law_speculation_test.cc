@@ -60,6 +60,10 @@ class NotingModel final : public models::Model {
     }
     return model_->Forward(memory, spans);
   }
+  kernels::ConstF32View Guess(const models::SequenceMemory& memory,
+                              const std::span<const models::GuessRow> rows) override {
+    return model_->Guess(memory, rows);
+  }
   void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
     model_->Advance(memory, advances);
   }
@@ -88,8 +92,9 @@ struct Rig {
     options.max_logits_rows = 96;
     options.check_integrity_every_step = true;
     options.poison_freed_memory = true;
-    options.drafters.push_back(
-        {sim::kDialledDrafter, [this, vocabulary] { return sim::MakeDialledDrafter(truths, vocabulary, 5); }});
+    options.drafters.push_back({sim::kDialledDrafter, [this, vocabulary](const DrafterSetting&) {
+                                  return sim::MakeDialledDrafter(truths, vocabulary, 5);
+                                }});
     engine =
         Engine::Create(options, std::make_unique<NotingModel>(std::move(tiny.model), seen), nullptr, clock).value();
   }
@@ -105,6 +110,8 @@ struct Sampling {
 };
 constexpr Sampling kSamplings[] = {
     {"greedy", 0.0F, 1.0F}, {"0.7", 0.7F, 1.0F}, {"1", 1.0F, 1.0F}, {"top-p", 1.0F, 0.8F}};
+
+bool HasHead(const Rig& rig) { return rig.engine->spec().mtp.served(); }
 
 // Prompts of a few repeated phrases, which look-ups find something in; lengths around a page.
 std::vector<Request> MakeRequests(const int32_t count, const Sampling& sampling, const int32_t vocabulary) {
@@ -192,7 +199,8 @@ TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
           return id;
         };
         for (size_t i = 0; i < requests.size(); ++i) {
-          requests[i].speculation.drafter = i % 2 == 0 ? sim::kDialledDrafter : "ngram";
+          const char* const real = HasHead(rig) && i % 4 != 3 ? "mtp" : "ngram";
+          requests[i].speculation.drafter = i % 2 == 0 && !(HasHead(rig) && i % 4 == 0) ? sim::kDialledDrafter : real;
           if (draft > 0) requests[i].speculation.draft_tokens = draft;
           submit(requests[i], plain.tokens[i]);
         }
@@ -233,6 +241,7 @@ TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
 INSTANTIATE_TEST_SUITE_P(Models, SpeculationLaw,
                          ::testing::Values(Subject{"tiny_hybrid", AssetFolder("tiny-hybrid"), kernels::DType::kBf16},
                                            Subject{"moe", GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16},
+                                           Subject{"head", GoldenFolder("qwen3_5-vl"), kernels::DType::kBf16},
                                            Subject{"dense", GoldenFolder("qwen3"), kernels::DType::kBf16}),
                          [](const auto& p) { return p.param.name; });
 

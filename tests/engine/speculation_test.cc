@@ -23,8 +23,9 @@ struct Rig {
     options.check_integrity_every_step = true;
     options.poison_freed_memory = true;
     if (options.max_pages == INT32_MAX) options.max_pages = 40;
-    options.drafters.push_back(
-        {sim::kDialledDrafter, [this] { return sim::MakeDialledDrafter(truths, kUsableIds, 1); }});
+    options.drafters.push_back({sim::kDialledDrafter, [this](const DrafterSetting&) {
+                                  return sim::MakeDialledDrafter(truths, kUsableIds, 1);
+                                }});
     engine = Engine::Create(options, models::MakeFingerprintModel(fingerprint), &tokenizer, clock).value();
   }
 
@@ -312,6 +313,18 @@ TEST(Speculation, UnknownDraftersAndLengthsOutsideTheLimitAreRefused) {
   Request request = Greedy(4);
   request.speculation.drafter = "ngram";
   EXPECT_EQ(without.engine->Submit(request, std::make_shared<Collector>()).status().field(), "kv_policy.exactness");
+}
+
+TEST(Speculation, ADrafterThatTheModelCannotHaveIsRefusedWithThoseThereAre) {
+  Rig rig;
+  Request request = Greedy(4);
+  request.speculation.drafter = "mtp";
+  const Status refused = rig.engine->Submit(request, std::make_shared<Collector>()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.field(), "kv_policy.drafter");
+  EXPECT_EQ(refused.message(),
+            "kv_policy.drafter must be one of ngram, dialled, got mtp (the model has no multi-token head)");
+  EXPECT_EQ(rig.engine->drafters(), (std::vector<std::string>{"ngram", "dialled"}));
 }
 
 // --- Memory of logs ---

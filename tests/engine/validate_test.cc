@@ -13,14 +13,14 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr RequestLimits kLimits = {.usable_ids = 100,
-                                   .max_sequence_tokens = 256,
-                                   .page_tokens = 64,
-                                   .pages = 3,
-                                   .has_text = true,
-                                   .stop_strings_max = 64,
-                                   .stop_string_bytes_max = 1024,
-                                   .logprobs_max = 128};
+const RequestLimits kLimits = {.usable_ids = 100,
+                               .max_sequence_tokens = 256,
+                               .page_tokens = 64,
+                               .pages = 3,
+                               .has_text = true,
+                               .stop_strings_max = 64,
+                               .stop_string_bytes_max = 1024,
+                               .logprobs_max = 128};
 
 Request Valid() {
   Request request;

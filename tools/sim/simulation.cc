@@ -39,8 +39,9 @@ class Simulation {
   Simulation(const Schedule& schedule, const Plant plant)
       : schedule_(schedule), plant_(plant), random_(schedule.seed ^ 0xD21FE5ULL), tokenizer_(schedule.usable_ids) {
     engine::EngineOptions options = schedule.options;
-    options.drafters.push_back(
-        {kDialledDrafter, [this] { return MakeDialledDrafter(truths_, schedule_.usable_ids, schedule_.seed); }});
+    options.drafters.push_back({kDialledDrafter, [this](const engine::DrafterSetting&) {
+                                  return MakeDialledDrafter(truths_, schedule_.usable_ids, schedule_.seed);
+                                }});
     auto engine =
         engine::Engine::Create(options, PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
                                &tokenizer_, clock_, MakeTiers());

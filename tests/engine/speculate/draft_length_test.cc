@@ -119,6 +119,28 @@ TEST(ChooseLengths, AreWhatTheRequestSaysWhateverItCosts) {
   EXPECT_EQ(Lengths(Machine(10.0), {told, short_of_room}), (std::vector<int32_t>{9, 3}));
 }
 
+DraftWish Costly(const double draft_s, const double acceptance = 0.9, const double credit = 1.0) {
+  DraftWish wish = Wish(acceptance, credit);
+  wish.draft_s = draft_s;
+  return wish;
+}
+
+TEST(ChooseLengths, TheTimeOfDraftingCounts) {
+  const StepTimes machine = Machine(1.0);
+  const int32_t free = Lengths(machine, {Costly(0.0)})[0];
+  const int32_t costly = Lengths(machine, {Costly(0.003)})[0];
+  EXPECT_GT(costly, 0);
+  EXPECT_LT(costly, free);
+  // A guess that takes as long as a step pays for nobody, however right it is; with credit it is tried.
+  EXPECT_EQ(Lengths(machine, {Costly(0.010, 0.9, 0.5)})[0], 0);
+  EXPECT_EQ(Lengths(machine, {Costly(0.010, 0.9, 1.5)})[0], 1);
+  EXPECT_NEAR(RowCost(machine, 1, 0.010), RowCost(machine, 1, 0.0) + 1.0, 0.05);
+  // Another's free guesses are taken nevertheless.
+  const std::vector<int32_t> lengths = Lengths(machine, {Costly(0.010, 0.95, 0.0), Costly(0.0, 0.8)});
+  EXPECT_EQ(lengths[0], 0);
+  EXPECT_GT(lengths[1], 0);
+}
+
 TEST(ChooseLengths, RowsOfNeighboursCount) {
   // Alone a draft of half-right tokens pays; among thirty others, whose step it would hold up, it does not.
   std::vector<DraftWish> crowd(31);

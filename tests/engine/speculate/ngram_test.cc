@@ -23,19 +23,22 @@ std::string Text(const std::vector<TokenId>& ids) {
 
 class Ngram : public testing::Test {
  protected:
-  Ngram() {
+  void SetUp() override {
     for (const DrafterKind& kind : DrafterKinds()) {
-      if (kind.name == "ngram") drafter_ = kind.make();
+      if (kind.name == "ngram") drafter_ = kind.make({.model = *model_, .memory = memory_});
     }
   }
   std::vector<TokenId> Propose(const std::vector<TokenId>& tokens, const int32_t most, const int64_t id = 1) {
-    DraftTurn turn{.id = SequenceId(id), .tokens = tokens, .most = most, .draft = {}};
+    DraftTurn turn{.id = SequenceId(id), .tokens = tokens, .pages = {}, .state = {}, .most = most, .draft = {}};
     drafter_->Propose({&turn, 1});
     return turn.draft;
   }
   std::string Propose(const std::string& text, const int32_t most, const int64_t id = 1) {
     return Text(Propose(Ids(text), most, id));
   }
+  // Of which a look-up needs nothing.
+  std::unique_ptr<models::Model> model_ = models::MakeFingerprintModel({});
+  cache::CacheMemory memory_{{.page_bytes = 64, .state_bytes = 64}, 1 << 12, 1, cache::Backing::kNone};
   std::unique_ptr<Drafter> drafter_;
 };
 
