@@ -9,7 +9,6 @@
 
 #include "engine/speculate/kinds.h"
 #include "kernels/numerics.h"
-#include "kernels/sample.h"
 
 namespace invar::engine {
 namespace {
@@ -51,8 +50,9 @@ class MtpDrafter final : public Drafter {
       size_t kept = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         const auto row = static_cast<int64_t>(i);
-        const int32_t token = kernels::ArgMax({logits.row(row), static_cast<size_t>(logits.cols)});
-        if (token < 0) continue;  // Nothing finite: the model's own logits will tell.
+        // Ties to the smallest id. A row that is not finite gives any: the model's own logits will tell.
+        const float* const best = std::max_element(logits.row(row), logits.row(row) + logits.cols);
+        const auto token = static_cast<int32_t>(best - logits.row(row));
         std::vector<TokenId>& draft = going[i].turn->draft;
         draft.emplace_back(token);
         if (static_cast<int32_t>(draft.size()) == going[i].length) continue;
