@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "cache/checkpoint/plan_thread.h"
 #include "cache/checkpoint/planner.h"
-#include "cache/evict/duel_directories.h"
 #include "cache/evict/orders.h"
+#include "cache/prefix/duel_directories.h"
 #include "cache/prefix/prefix_cache.h"
 #include "cache/prefix/tier_link.h"
 

@@ -65,7 +65,7 @@ class CacheManager {
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;
-  // The tree's shape. Cost: one walk over it (prefix/tree_walk.h).
+  // The tree's shape. Cost: one walk over it (tree/tree_walk.h).
   TreeReport ReportTree(const TreeReportOptions& options, TimeNs now) const;
   // What a request would find in memory and where it would leave checkpoints if it came now, by the rules and the
   // knowledge that Acquire follows. Changes nothing that is cached. Cost: solves once for every placement, about 1 ms

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cache/checkpoint/demand.h"
+#include "cache/checkpoint/overlap_histogram.h"
 #include "cache/checkpoint/placement.h"
-#include "cache/prefix/overlap_histogram.h"
 
 namespace invar::cache {
 

@@ -15,8 +15,8 @@
 #include "cache/checkpoint/planner.h"
 #include "cache/placement_report.h"
 #include "cache/plan_report.h"
-#include "cache/prefix/radix_tree.h"
 #include "cache/prefix_query.h"
+#include "cache/tree/radix_tree.h"
 
 namespace invar::cache {
 

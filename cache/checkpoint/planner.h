@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "cache/checkpoint/class_key.h"
 #include "cache/checkpoint/class_prior.h"
+#include "cache/checkpoint/overlap_histogram.h"
 #include "cache/checkpoint/placement.h"
-#include "cache/prefix/overlap_histogram.h"
 #include "cache/prefix_match.h"
+#include "cache/tree/class_key.h"
 
 namespace invar::cache {
 

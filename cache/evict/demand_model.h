@@ -18,7 +18,7 @@
 #include <span>
 
 #include "base/clock.h"
-#include "cache/evict/node_use.h"
+#include "cache/tree/node_use.h"
 
 namespace invar::cache {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "cache/evict/node_use.h"
+#include "cache/tree/node_use.h"
 
 namespace invar::cache {
 

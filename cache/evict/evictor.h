@@ -12,8 +12,8 @@
 #include "cache/cache_memory.h"
 #include "cache/evict/demand_model.h"
 #include "cache/evict/eviction_order.h"
-#include "cache/prefix/radix_tree.h"
 #include "cache/prefix_match.h"
+#include "cache/tree/radix_tree.h"
 
 namespace invar::cache {
 

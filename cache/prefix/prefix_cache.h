@@ -22,10 +22,10 @@
 #include "cache/lease.h"
 #include "cache/placement_report.h"
 #include "cache/plan_report.h"
-#include "cache/prefix/radix_tree.h"
 #include "cache/prefix/resume.h"
-#include "cache/prefix/tree_walk.h"
 #include "cache/prefix_query.h"
+#include "cache/tree/radix_tree.h"
+#include "cache/tree/tree_walk.h"
 
 namespace invar::cache {
 

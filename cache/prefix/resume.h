@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cache/prefix/radix_tree.h"
+#include "cache/tree/radix_tree.h"
 
 namespace invar::cache {
 

@@ -36,6 +36,23 @@ TEST(Faces, SeeAnIncludeOfAnothersInside) {
   EXPECT_TRUE(CheckFaces({"tests/kernels/a_test.cc", "#include \"kernels/cpu/isa.h\"\n"}).empty());
 }
 
+TEST(CacheArrows, PointToTheTree) { ExpectKept(CheckCacheArrows); }
+TEST(CacheArrows, SeeACircle) {
+  const auto offences = [](const std::string& path, const std::string& include) {
+    return CheckCacheArrows({path, fmt::format("#include \"{}\"\n", include)}).size();
+  };
+  EXPECT_EQ(offences("cache/tree/a.h", "cache/evict/evictor.h"), 1u);
+  EXPECT_EQ(offences("cache/evict/a.cc", "cache/checkpoint/planner.h"), 1u);
+  EXPECT_EQ(offences("cache/checkpoint/a.cc", "cache/prefix/prefix_cache.h"), 1u);
+  EXPECT_EQ(offences("cache/tiers/a.cc", "cache/prefix/prefix_cache.h"), 1u);
+  EXPECT_EQ(offences("cache/a.h", "cache/prefix/prefix_cache.h"), 1u) << "every folder could reach it by the face";
+  EXPECT_EQ(offences("cache/new_folder/a.h", "cache/lease.h"), 1u) << "a folder without a rule";
+  EXPECT_EQ(offences("cache/evict/a.h", "cache/tree/radix_tree.h"), 0u);
+  EXPECT_EQ(offences("cache/prefix/a.h", "cache/tiers/tier.h"), 0u);
+  EXPECT_EQ(offences("cache/tree/a.h", "cache/lease.h"), 0u);
+  EXPECT_EQ(offences("cache/a.cc", "cache/prefix/prefix_cache.h"), 0u);
+}
+
 TEST(Rpc, StaysInServerAndTools) { ExpectKept(CheckRpcStaysOutside); }
 TEST(Rpc, IsSeenInTheEngine) {
   EXPECT_EQ(CheckRpcStaysOutside({"engine/a.h", "#include <grpcpp/grpcpp.h>\n"}).size(), 1u);

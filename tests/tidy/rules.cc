@@ -31,12 +31,34 @@ const std::map<std::string, std::set<std::string>, std::less<>>& AllowedIncludes
   return allowed;
 }
 
+// The same inside of cache, whose folders would else grow together again. Faces, "", may be included by all of them, so
+// their own arrows stop at tiers, whose types they show.
+const std::map<std::string, std::set<std::string>, std::less<>>& AllowedInCache() {
+  static const std::map<std::string, std::set<std::string>, std::less<>> allowed = {
+      {"", {"tiers"}},
+      {"tree", {"tree"}},
+      {"evict", {"evict", "tree"}},
+      {"checkpoint", {"checkpoint", "tree"}},
+      {"compress", {"compress"}},
+      {"tiers", {"tiers"}},
+      {"prefix", {"prefix", "checkpoint", "evict", "tree", "tiers"}},
+  };
+  return allowed;
+}
+
 constexpr std::array<std::string_view, 10> kFolders = {"base",   "config", "kernels", "models", "cache",
                                                        "engine", "server", "tools",   "bench",  "tests"};
 // Kernels may be longer than other code, but nothing needs more than this.
 constexpr int kLinesMax = 1200;
 
 std::string TopFolder(const std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+// `tree` of cache/tree/a.h, nothing of cache/a.h.
+std::string SubFolder(const std::string_view path) {
+  const size_t begin = path.find('/') + 1;
+  const size_t end = path.find('/', begin);
+  return end == std::string_view::npos ? "" : std::string(path.substr(begin, end - begin));
+}
 
 struct Include {
   int line = 0;
@@ -102,6 +124,25 @@ Offences CheckFaces(const SourceFile& file) {
     if (!IsOurs(include) || TopFolder(include.path) == folder || !is_inside) continue;
     out.push_back(
         fmt::format("{}:{}: {} is the inside of {}", file.path, include.line, include.path, TopFolder(include.path)));
+  }
+  return out;
+}
+
+Offences CheckCacheArrows(const SourceFile& file) {
+  if (TopFolder(file.path) != "cache" || !IsCpp(file.path)) return {};
+  const std::string folder = SubFolder(file.path);
+  // Sources at the top put the folders together.
+  if (folder.empty() && !file.path.ends_with(".h")) return {};
+  const auto rule = AllowedInCache().find(folder);
+  if (rule == AllowedInCache().end())
+    return {fmt::format("{}:1: no rule says what this folder may include", file.path)};
+  Offences out;
+  for (const Include& include : IncludesOf(file)) {
+    if (!include.quoted || TopFolder(include.path) != "cache") continue;
+    const std::string of = SubFolder(include.path);
+    if (of.empty() || rule->second.count(of) > 0) continue;
+    out.push_back(fmt::format("{}:{}: {} must not include {}", file.path, include.line,
+                              folder.empty() ? "a face of cache" : "cache/" + folder, include.path));
   }
   return out;
 }

@@ -21,6 +21,8 @@ using Offences = std::vector<std::string>;
 Offences CheckArrows(const SourceFile& file);
 // A header in a subfolder is its folder's inside: only that folder, tests, benches and tools include it.
 Offences CheckFaces(const SourceFile& file);
+// Inside of cache: prefix -> {evict, checkpoint} -> tree, and prefix -> tiers; each may include faces, cache/*.h.
+Offences CheckCacheArrows(const SourceFile& file);
 // Only proto, server, tools and tests know gRPC and protobuf.
 Offences CheckRpcStaysOutside(const SourceFile& file);
 // Headers say `#pragma once`; every source file begins with a comment that says what it is.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "cache/prefix/radix_tree.h"
+#include "cache/tree/radix_tree.h"
 #include "cache/tree_report.h"
 
 namespace invar::cache {

@@ -1,6 +1,6 @@
 // See tree_walk.h. First a flat copy of the tree with sums over subtrees, then from the roots down always the heaviest
 // node that is next to what is shown: what is left out weighs less than anything beside it.
-#include "cache/prefix/tree_walk.h"
+#include "cache/tree/tree_walk.h"
 
 #include <algorithm>
 #include <queue>

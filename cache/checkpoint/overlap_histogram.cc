@@ -1,5 +1,5 @@
 // Cells are a sorted vector: a family has hundreds at most, and plans read them in order.
-#include "cache/prefix/overlap_histogram.h"
+#include "cache/checkpoint/overlap_histogram.h"
 
 #include <algorithm>
 #include <cstdlib>

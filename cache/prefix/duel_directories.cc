@@ -1,5 +1,5 @@
 // A request in a directory is one span from where it resumes to its end.
-#include "cache/evict/duel_directories.h"
+#include "cache/prefix/duel_directories.h"
 
 #include <cstddef>
 #include <cstdint>

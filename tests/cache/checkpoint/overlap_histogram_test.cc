@@ -1,5 +1,5 @@
 // The decayed histogram: what it weighs, how it forgets, how it notices change.
-#include "cache/prefix/overlap_histogram.h"
+#include "cache/checkpoint/overlap_histogram.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Walking, splitting and appending of radix_tree.h.
-#include "cache/prefix/radix_tree.h"
+#include "cache/tree/radix_tree.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The tree against a list of prefixes: what is found, how nodes part, and that pages follow their positions.
-#include "cache/prefix/radix_tree.h"
+#include "cache/tree/radix_tree.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // The report of a tree adds up, is bounded, and shows the heaviest part.
-#include "cache/prefix/tree_walk.h"
+#include "cache/tree/tree_walk.h"
 
 #include <gtest/gtest.h>
 

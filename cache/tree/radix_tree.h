@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "cache/checkpoint/class_key.h"
-#include "cache/evict/node_use.h"
 #include "cache/page_table.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
 #include "cache/slot_pool.h"
+#include "cache/tree/class_key.h"
+#include "cache/tree/node_use.h"
 #include "kernels/numerics.h"
 
 namespace invar::cache {
