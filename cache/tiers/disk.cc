@@ -22,6 +22,7 @@
 #include "cache/tiers/disk_folder.h"
 #include "cache/tiers/disk_format.h"
 #include "cache/tiers/drop_log.h"
+#include "cache/tiers/fault_log.h"
 #include "cache/tiers/file_layer.h"
 #include "cache/tiers/lru_index.h"
 #include "cache/tiers/stores.h"
@@ -117,6 +118,8 @@ class DiskStore final : public TierStore {
         store_(Sha256(options_.store_id)),
         files_(files),
         lock_(std::move(lock)),
+        reading_("reading from the disk tier in " + options_.path),
+        writing_("writing to the disk tier in " + options_.path),
         direct_(options_.direct),
         index_(options_.budget_bytes) {}
 
@@ -214,16 +217,18 @@ class DiskStore final : public TierStore {
     RemoveEntries(evicted);
     const std::string stem = options_.path + "/" + StemOf(name);
     const std::string partial = stem + std::string(kPartialSuffix);
-    Status written = WriteRecord(partial, record, layout, payload);
+    bool has_file = false;  // Where not even that could be made, nothing is left to remove.
+    Status written = WriteRecord(partial, record, layout, payload, has_file);
     if (written.code() == StatusCode::kResourceExhausted) {
       // The disk is full below our budget: as many bytes as are missing at most, then once more.
-      RemoveFile(partial);
+      if (has_file) RemoveFile(partial);
+      has_file = false;
       {
         const MutexLock lock(mu_);
         evicted = index_.EvictOldest(layout.file_bytes, payload.LastUse(record.used_at));
       }
       RemoveEntries(evicted);
-      if (!evicted.empty()) written = WriteRecord(partial, record, layout, payload);
+      if (!evicted.empty()) written = WriteRecord(partial, record, layout, payload, has_file);
     }
     const std::string path = PathOf(name);
     if (written.ok()) {
@@ -243,7 +248,8 @@ class DiskStore final : public TierStore {
         replaced = index_.Commit({record.key, layout.file_bytes, {name.space, name.sequence}}, used_at);
       }
     }
-    if (!written.ok()) RemoveFile(has_name ? path : partial);
+    writing_.Note(written);
+    if (!written.ok() && has_file) RemoveFile(has_name ? path : partial);
     if (written.ok()) RememberUse(name, modified_ns);
     if (replaced) RemoveFile(PathOf(*replaced));
     return written;
@@ -259,6 +265,7 @@ class DiskStore final : public TierStore {
     }
     if (!name) return NotFound("disk: no such record");
     StatusOr<std::string> header = ReadInto(*name, sink);
+    reading_.Note(header.status());
     if (header.ok()) {
       RememberUse(*name, modified_ns);
     } else {
@@ -277,6 +284,7 @@ class DiskStore final : public TierStore {
       });
     }
     Status listed = ListDrops();
+    writing_.Note(listed);
     RemoveEntries(dropped);
     return listed;
   }
@@ -347,10 +355,12 @@ class DiskStore final : public TierStore {
     return OpenFile(files_, opened);
   }
 
+  // `has_file`: set where the file is there, whole or not.
   Status WriteRecord(const std::string& path, const TierRecord& record, const RecordLayout& layout,
-                     TierTransfer& payload) {
+                     TierTransfer& payload, bool& has_file) {
     StatusOr<OpenFile> file = OpenRecord(path, O_WRONLY | O_CREAT | O_EXCL);
     if (!file.ok()) return file.status();
+    has_file = true;
     std::vector<uint64_t> checksums(static_cast<size_t>(layout.sections));
     BlockBuffer buffer(std::min(kSectionBytes, record.payload_bytes));
     for (int64_t section = 0; section < layout.sections; ++section) {
@@ -394,6 +404,7 @@ class DiskStore final : public TierStore {
     const StatusOr<OpenFile> file = OpenRecord(path, O_RDONLY);
     StatusOr<CheckedHead> head =
         file.ok() ? ReadHead(files_, file->fd(), path, name, store_) : StatusOr<CheckedHead>(file.status());
+    reading_.Note(head.status());
     if (!head.ok()) {
       DropIfUnusable(head.status(), name);
       return head.status();
@@ -415,7 +426,6 @@ class DiskStore final : public TierStore {
       index_.Lose(name.key);
       damaged_ += status.code() == StatusCode::kDataLoss ? 1 : 0;
     }
-    Logger("cache")->warn("a record is dropped: {}", status.message());
     RemoveFile(PathOf(name));
   }
 
@@ -444,6 +454,7 @@ class DiskStore final : public TierStore {
   const Digest store_;
   FileLayer& files_;
   const OpenFile lock_;
+  FaultLog reading_, writing_;
 
   std::atomic<bool> direct_;  // Only ever goes to false.
 

@@ -21,6 +21,7 @@ class ChildProcess {
   // The next line of its stdout; nothing where it ends or the time is over.
   std::optional<std::string> ReadLine(std::chrono::milliseconds timeout = std::chrono::seconds(20));
   void Signal(int signal) const;
+  pid_t pid() const { return pid_; }
   // Exit code; -1: still running after `timeout`; 1000 + n: killed by signal n.
   int Wait(std::chrono::milliseconds timeout = std::chrono::seconds(20));
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "base/log.h"
@@ -41,6 +43,7 @@ class FaultyFiles final : public FileLayer {
   }
   bool has_failed() const { return left_ <= 0; }
   void LimitDisk(const int64_t bytes) { disk_bytes_max_ = bytes; }
+  int64_t removes() const { return removes_; }
 
   int Open(const std::string& path, const int flags) override {
     if (const int error = Fault()) return error == kShort ? -EIO : -error;
@@ -96,6 +99,7 @@ class FaultyFiles final : public FileLayer {
     });
   }
   int Remove(const std::string& path) override {
+    ++removes_;
     return FaultOr([&] {
       const MutexLock lock(mu_);
       disk_bytes_ -= bytes_[path];
@@ -126,6 +130,7 @@ class FaultyFiles final : public FileLayer {
 
   const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
   std::atomic<int64_t> left_ = 0;
+  std::atomic<int64_t> removes_ = 0;
   int error_ = 0;
   Mutex mu_;
   int64_t disk_bytes_max_ = INT64_MAX / 2;
@@ -443,6 +448,55 @@ INSTANTIATE_TEST_SUITE_P(Errors, DiskFaults,
                                          FaultCase{"EMFILE", EMFILE}, FaultCase{"EACCES", EACCES},
                                          FaultCase{"EROFS", EROFS}, FaultCase{"Short", FaultyFiles::kShort}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Its lines, as they would stand in the log.
+class LogLines {
+ public:
+  LogLines() {
+    sink_->set_pattern("%v");
+    Logger("cache")->sinks().push_back(sink_);
+    Logger("cache")->set_level(spdlog::level::warn);
+  }
+  ~LogLines() {
+    Logger("cache")->sinks().pop_back();
+    Logger("cache")->set_level(spdlog::level::off);
+  }
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::sinks::ostream_sink_mt> sink_ = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+};
+
+// A file where the folder was: no call of the system succeeds. It is said once, costs no memory, and ends.
+TEST_F(DiskTest, WhileItsFolderIsGoneAllIsAMissAndAfterwardsAllIsThere) {
+  const auto tier = Open(kBudget);
+  for (uint64_t seed = 0; seed < 20; ++seed) ASSERT_EQ(PutMade(*this, *tier, seed, 5000).ToString(), "OK");
+  const LogLines log;
+  fs::rename(folder.path() + "/tier", folder.path() + "/away");
+  Spill(folder.path() + "/tier", "no folder");
+  const int64_t removes = files.removes();
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    EXPECT_EQ(PutMade(*this, *tier, 1000 + seed, 5000).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(GetMade(*this, *tier, seed % 20, 5000).code(), StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(files.removes(), removes) << "what was never made need not go";
+  EXPECT_EQ(tier->Stats().put_misses[static_cast<size_t>(TierMiss::kUnavailable)], 200);
+  EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kUnavailable)], 200);
+  const std::string failing = log.text();
+  EXPECT_EQ(std::count(failing.begin(), failing.end(), '\n'), 2) << "one of reading, one of writing: " << failing;
+  fs::remove(folder.path() + "/tier");
+  fs::rename(folder.path() + "/away", folder.path() + "/tier");
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(GetMade(*this, *tier, seed, 5000).ToString(), "OK");
+    EXPECT_EQ(PutMade(*this, *tier, 1000 + seed, 5000).ToString(), "OK");
+  }
+  const std::string ended = log.text().substr(failing.size());
+  EXPECT_EQ(std::count(ended.begin(), ended.end(), '\n'), 2) << ended;
+  EXPECT_THAT(ended, HasSubstr("works again after 200 faults"));
+  EXPECT_EQ(static_cast<int64_t>(Files(".record").size()), 40);
+  EXPECT_EQ(Files(".partial").size(), 0u);
+}
 
 TEST_F(DiskTest, AFullDiskEvictsBelowTheBudgetAndRefusesWhatCannotFit) {
   files.LimitDisk(int64_t{1} << 20);

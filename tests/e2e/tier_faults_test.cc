@@ -1,0 +1,91 @@
+// A disk tier whose calls of the system fail while the daemon serves: answers stay what they are, misses are counted,
+// and once the fault is over the tier is used again. The errors are the kernel's own: a file where the folder was
+// (ENOTDIR on every read and write), a limit on the size of files (EFBIG on every write).
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "tests/cache/tiers/temp_folder.h"
+#include "tests/e2e/invard_process.h"
+
+namespace invar::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TierFaults : public testing::Test {
+ protected:
+  static v1::GenerateRequest Request(const uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<int32_t> ids(1000);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % 2000);
+    return TokensRequest(ids, 3);
+  }
+  // Room for few of the prompts: what is evicted goes to the disk.
+  std::vector<std::string> Arguments() const {
+    return {"--set", "cache.tiers.disk.path=" + folder_.path() + "/tier",
+            "--set", "engine.kv_budget=6MiB",
+            "--set", "engine.running_max=2"};
+  }
+  // Sends prompts [first, first + count) and judges them by what they gave the first time; how many the disk helped.
+  int Pass(InvardProcess& invard, const uint32_t first, const uint32_t count) {
+    int from_disk = 0;
+    for (uint32_t seed = first; seed < first + count; ++seed) {
+      const Outcome outcome = Collect(*invard.stub, Request(seed));
+      EXPECT_TRUE(outcome.status.ok()) << seed << ": " << outcome.status.error_message();
+      EXPECT_EQ(outcome.logit_bits, bits_.try_emplace(seed, outcome.logit_bits).first->second) << seed;
+      from_disk += outcome.finished.reuse().tier() == "disk" ? 1 : 0;
+    }
+    return from_disk;
+  }
+  static double Metric(const InvardProcess& invard, const std::string& name) {
+    const std::string text = HttpGet(invard.ops, "/metrics").body;
+    double sum = 0;
+    for (const char* const reason : {"unavailable", "absent", "corrupt", "full"}) {
+      sum += std::max(0.0, MetricSum(text, name, std::string("reason=\"") + reason + "\""));
+    }
+    return sum;
+  }
+
+  const cache::TempFolder folder_;
+  std::map<uint32_t, std::vector<uint32_t>> bits_;
+};
+
+TEST_F(TierFaults, AFileWhereTheFolderWasCostsMissesUntilTheFolderIsBack) {
+  InvardProcess invard(Arguments());
+  Pass(invard, 0, 12);
+  ASSERT_GT(Pass(invard, 0, 12), 0);
+  fs::rename(folder_.path() + "/tier", folder_.path() + "/away");
+  std::ofstream(folder_.path() + "/tier") << "no folder";
+  EXPECT_EQ(Pass(invard, 0, 12), 0) << "nothing can be read";
+  Pass(invard, 100, 12);  // Nor written.
+  EXPECT_GT(Metric(invard, "invar_tier_misses_total"), 0);
+  EXPECT_GT(Metric(invard, "invar_tier_store_failures_total"), 0);
+  fs::remove(folder_.path() + "/tier");
+  fs::rename(folder_.path() + "/away", folder_.path() + "/tier");
+  EXPECT_GT(Pass(invard, 0, 12), 0) << "what was there before";
+  Pass(invard, 100, 12);
+  EXPECT_GT(Pass(invard, 100, 12), 0) << "what is written since";
+}
+
+TEST_F(TierFaults, WritesBeyondALimitAreCountedUntilItIsLifted) {
+  InvardProcess invard(Arguments());
+  const auto limit = [&](const rlim_t bytes) {
+    const rlimit wanted{.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+    ASSERT_EQ(prlimit(invard.process.pid(), RLIMIT_FSIZE, &wanted, nullptr), 0);
+  };
+  limit(100);
+  Pass(invard, 0, 12);
+  EXPECT_EQ(Pass(invard, 0, 12), 0) << "nothing was written";
+  EXPECT_GT(Metric(invard, "invar_tier_store_failures_total"), 0);
+  limit(RLIM_INFINITY);
+  Pass(invard, 0, 12);
+  EXPECT_GT(Pass(invard, 0, 12), 0);
+}
+
+}  // namespace
+}  // namespace invar::e2e
