@@ -10,22 +10,25 @@ root=$(cd "$(dirname "$0")" && pwd)
 export CCACHE_BASEDIR=$root CCACHE_SLOPPINESS=locale
 bin=$root/build/release/bin
 model=$root/assets/tiny-hybrid
-prompt=
+prompt="Hello, my name is Clara."
 once=0
 build_only=0
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$root/run.sh" >&2; }
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$root/run.sh"; }
 fail() { echo "run.sh: $*" >&2; exit 1; }
 
 while [ $# -gt 0 ]; do
   case "$1" in
-    --once) [ $# -ge 2 ] || { usage; exit 2; }; once=1; prompt=$2; shift 2 ;;
-    --model) [ $# -ge 2 ] || { usage; exit 2; }; model=$2; shift 2 ;;
+    --once) [ $# -ge 2 ] || { usage >&2; exit 2; }; once=1; prompt=$2; shift 2 ;;
+    --model) [ $# -ge 2 ] || { usage >&2; exit 2; }; model=$2; shift 2 ;;
     --build-only) build_only=1; shift ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "run.sh: unknown argument $1" >&2; usage; exit 2 ;;
+    *) echo "run.sh: unknown argument $1" >&2; usage >&2; exit 2 ;;
   esac
 done
+# Said before a build of minutes, and taken from the caller's folder: the build moves to its own.
+[ -f "$model/config.json" ] || fail "$model is no model folder: it has no config.json"
+model=$(cd "$model" && pwd)
 
 build() {
   local log=$root/build/build.log
@@ -61,7 +64,6 @@ ready() {
 
 # Sets `address` once the daemon serves; the ports are its own choice.
 start() {
-  [ -f "$model/config.json" ] || fail "$model is no model folder: it has no config.json"
   work=$(mktemp -d)
   trap stop EXIT
   trap 'exit 130' INT TERM
@@ -84,10 +86,14 @@ start() {
   done
 }
 
+# The prompt as a chat of one message, in JSON: bash knows no zero byte, every other control character is escaped.
 chat_file() {
-  # JSON by hand would need escaping of the prompt; the client's own JSON reader takes this form written by printf and sed.
-  local escaped
-  escaped=$(printf '%s' "$1" | tr '\n\t\r' '   ' | sed 's/\\/\\\\/g; s/"/\\"/g')
+  local escaped=${1//\\/\\\\} code character
+  escaped=${escaped//\"/\\\"}
+  for code in {1..31}; do
+    printf -v character "\\x$(printf %x "$code")"
+    escaped=${escaped//"$character"/$(printf '\\u%04x' "$code")}
+  done
   printf '{"messages": [{"role": "user", "content": "%s"}]}' "$escaped" >"$work/chat.json"
 }
 
@@ -95,7 +101,7 @@ build
 [ "$build_only" = 0 ] || exit 0
 start
 if [ "$once" = 1 ] || [ ! -t 0 ]; then
-  chat_file "${prompt:-Hello, my name is Clara.}"
+  chat_file "$prompt"
   "$bin/invar" generate --server "$address" --chat "$work/chat.json" --max-tokens 128 || fail "the daemon gave no answer: $(tail -n 3 "$work/log")"
 else
   echo "run.sh: invard serves $(basename "$model") on $address; end the chat with Ctrl-D" >&2

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything CI runs: installs what is missing, builds, runs all tests through ctest. Arguments go to ctest (`./test.sh -R engine`).
 #   ./test.sh [--cuda] [ctest args]
-# Prints ctest's closing lines and, last, "N passed, N failed". Exits non-zero when a step or a test failed.
+# Prints ctest's closing lines and, last, "N passed, N failed, N skipped". Exits non-zero when a step or a test failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)
 # The image build compiles the same files in another folder and without a locale; its compiler cache should still hit.
@@ -14,7 +14,7 @@ if [ "${1:-}" = --cuda ]; then
 fi
 case "${1:-}" in -h | --help) sed -n '2,4s/^# \{0,1\}//p' test.sh; exit 0 ;; esac
 
-fail() { echo "test.sh: $*" >&2; echo "0 passed, 1 failed"; exit 1; }
+fail() { echo "test.sh: $*" >&2; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
 tools/deps/install.sh --test || fail "installing failed"
 mkdir -p build
