@@ -75,6 +75,8 @@ int TakeSignals() {
   sigaddset(&signals, SIGINT);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A file at the limit of its size is an error to report (EFBIG), not an end.
+  std::signal(SIGXFSZ, SIG_IGN);
   return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
