@@ -32,7 +32,7 @@ void CheckCopies(const Position first, const int64_t end, const std::span<const 
 }
 
 void CheckLog(const ModelSpec& spec, const std::span<const std::byte> log, const int64_t rows) {
-  const int64_t bytes = spec.state_log_head_bytes + rows * spec.state_log_row_bytes;
+  const int64_t bytes = spec.StateLogBytes(rows);
   Check(static_cast<int64_t>(log.size()) >= bytes, "a state log has room for its rows", log.size(), bytes);
   Check(reinterpret_cast<uintptr_t>(log.data()) % kStateLogAlignment == 0, "a state log is aligned");
 }

@@ -70,12 +70,15 @@ struct ModelSpec {
   int64_t state_bytes = 0;  // Recurrent + convolution state of one sequence, all layers; 0 for dense models.
   std::vector<RecurrentLayerState> recurrent_states;  // Empty for dense models and the fingerprint model.
   AttentionLayers attention;  // Without layers for the fingerprint model; without the multi-token head's.
-  // A state log of n rows takes state_log_head_bytes + n * state_log_row_bytes, multiples of kStateLogAlignment; both 0
-  // for dense models.
+  // What a state log takes before its rows and for each of them: multiples of kStateLogAlignment; both 0 for
+  // dense models.
   int64_t state_log_head_bytes = 0;
   int64_t state_log_row_bytes = 0;
   MtpSpec mtp;
   StepWork work;
+
+  // Of a state log of so many rows; where the row behind them begins.
+  int64_t StateLogBytes(const int64_t rows) const { return state_log_head_bytes + rows * state_log_row_bytes; }
 
   // What two processes must agree in to use each other's pages and states.
   std::string cache_identity() const { return fingerprint + " " + numerics_id + (mtp.served() ? " mtp" : ""); }

@@ -151,7 +151,7 @@ float* MtpHead::StateRow(const SequenceMemory& memory, const ModelSpec& spec, co
 }
 
 int64_t MtpHead::LogOffset(const ModelSpec& spec, const int64_t row) const {
-  return spec.state_log_head_bytes + row * spec.state_log_row_bytes + place_.log_offset_bytes;
+  return spec.StateLogBytes(row) + place_.log_offset_bytes;
 }
 
 void MtpHead::Copy(float* const to, const float* const from) const {

@@ -32,7 +32,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
           span.first, sequence.computed());
     std::span<std::byte> log;
     if (span.drafted > 0 && spec.state_bytes > 0) {
-      const int64_t bytes = spec.state_log_head_bytes + span.length * spec.state_log_row_bytes;
+      const int64_t bytes = spec.StateLogBytes(span.length);
       Check(logged + bytes <= log_bytes_, "the logs of a step fit their memory", logged, bytes, log_bytes_);
       log = {logs_.get() + logged, static_cast<size_t>(bytes)};
       logged += bytes;

@@ -190,7 +190,7 @@ class GatedDeltaNet final : public Mixer {
   }
   size_t LogRowBytes() const { return sizeof(float) * static_cast<size_t>(net_.log_row_floats()); }
   int64_t LogOffset(const ModelSpec& spec, const int64_t row) const {
-    return spec.state_log_head_bytes + row * spec.state_log_row_bytes + state_.log_offset_bytes;
+    return spec.StateLogBytes(row) + state_.log_offset_bytes;
   }
   void WriteLogs(const ForwardPass& pass, const F32View& input) const {
     const auto conv = static_cast<size_t>(net_.conv_dim());

@@ -47,7 +47,7 @@ std::vector<Subject> Subjects() {
 class Log {
  public:
   Log(const ModelSpec& spec, const int32_t rows) {
-    const auto bytes = static_cast<size_t>(spec.state_log_head_bytes + rows * spec.state_log_row_bytes);
+    const auto bytes = static_cast<size_t>(spec.StateLogBytes(rows));
     memory_.assign(bytes + kStateLogAlignment, std::byte{0x7B});
     void* at = memory_.data();
     size_t room = memory_.size();
