@@ -1,4 +1,4 @@
-// A plan is made twice where somebody is admitted: what a sequence need not run is known only once it has its lease.
+// From who is alive to a step: the order of asking, taking and planning.
 #include "engine/loop/admission.h"
 
 #include <algorithm>

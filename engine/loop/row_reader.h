@@ -41,7 +41,7 @@ class RowReader {
   End SampleNext(Sequence& sequence, std::span<const float> logits);
 
   // Set at construction.
-  const kernels::RowSampler rows_;
+  const kernels::RowSampler& rows_;
   const int32_t usable_ids_;
   LiveSequences& live_;
   Speculator& speculator_;

@@ -77,11 +77,12 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),
       runner_(std::move(model), plan.log_bytes),
-      speculator_(options.drafters, {.model = runner_.model(), .memory = cache_.memory()}, options.draft_tokens_max,
-                  clock),
+      rows_(SamplerFor(runner_.model())),
+      speculator_(options.drafters, {.model = runner_.model(), .memory = cache_.memory(), .rows = rows_},
+                  options.draft_tokens_max, clock),
       live_(cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
-      reader_(SamplerFor(runner_.model()), request_limits_.usable_ids, live_, speculator_, clock, stats_) {
+      reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
 

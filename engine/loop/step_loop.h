@@ -22,6 +22,7 @@
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
 #include "engine/validate.h"
+#include "kernels/sample.h"
 #include "models/model.h"
 #include "models/text.h"
 
@@ -73,6 +74,7 @@ class StepLoop {
   EngineStats stats_;
   cache::CacheManager cache_;
   Runner runner_;
+  const kernels::RowSampler rows_;
   Speculator speculator_;
   LiveSequences live_;
   Admission admission_;

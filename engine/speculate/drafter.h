@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "cache/cache_memory.h"
+#include "kernels/sample.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -43,6 +44,7 @@ class Drafter {
 struct DrafterSetting {
   models::Model& model;
   const cache::CacheMemory& memory;
+  const kernels::RowSampler& rows;
 };
 
 struct DrafterKind {

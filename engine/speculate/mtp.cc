@@ -15,7 +15,8 @@ namespace {
 
 class MtpDrafter final : public Drafter {
  public:
-  explicit MtpDrafter(const DrafterSetting& setting) : model_(setting.model), memory_(setting.memory) {}
+  explicit MtpDrafter(const DrafterSetting& setting)
+      : model_(setting.model), memory_(setting.memory), rows_(setting.rows) {}
 
   void Propose(std::span<DraftTurn> turns) override {
     const auto most = static_cast<size_t>(model_.spec().mtp.rows_max);
@@ -50,9 +51,8 @@ class MtpDrafter final : public Drafter {
       size_t kept = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         const auto row = static_cast<int64_t>(i);
-        // Ties to the smallest id. A row that is not finite gives any: the model's own logits will tell.
-        const float* const best = std::max_element(logits.row(row), logits.row(row) + logits.cols);
-        const auto token = static_cast<int32_t>(best - logits.row(row));
+        const int32_t token = rows_.ArgMax({logits.row(row), static_cast<size_t>(logits.cols)});
+        if (token < 0) continue;  // Nothing to guess from: the draft ends here.
         std::vector<TokenId>& draft = going[i].turn->draft;
         draft.emplace_back(token);
         if (static_cast<int32_t>(draft.size()) == going[i].length) continue;
@@ -70,6 +70,7 @@ class MtpDrafter final : public Drafter {
 
   models::Model& model_;
   const cache::CacheMemory& memory_;
+  const kernels::RowSampler& rows_;
 };
 
 }  // namespace

@@ -60,10 +60,11 @@ class Mtp : public testing::Test {
     return ids;
   }
   void Propose(HeadOnly& head, std::vector<DraftTurn>& turns) {
-    MakeMtpDrafter({.model = head, .memory = memory_})->Propose(turns);
+    MakeMtpDrafter({.model = head, .memory = memory_, .rows = rows_})->Propose(turns);
   }
 
   cache::CacheMemory memory_{{.page_bytes = 64, .state_bytes = 64}, 1 << 12, 1, cache::Backing::kNone};
+  const kernels::RowSampler rows_ = kernels::RowSampler::Create("").value();
   std::vector<PageId> pages_ = {PageId(5), PageId(2), PageId(9)};
   std::vector<std::vector<TokenId>> texts_;
 };
