@@ -92,6 +92,12 @@ void CacheManager::Commit(PrefixLease& lease, const std::span<const TokenId> com
   impl_->memory.Commit(lease, computed, now);
 }
 
+void CacheManager::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
+  impl_->memory.GiveUpPages(lease, computed, now);
+}
+
+ByteClaim CacheManager::Reserve(const int64_t bytes, const TimeNs now) { return impl_->memory.Reserve(bytes, now); }
+
 void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> computed, const CheckpointKind kind,
                            const TimeNs now) {
   if (impl_->duel != nullptr && lease.publishes() && !computed.empty()) {

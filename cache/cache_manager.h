@@ -57,6 +57,11 @@ class CacheManager {
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
   // The span has run: KV and state of `computed` tokens (all from the first on) exist. Publishes what others may use.
   void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  // The sequence goes on without the KV of its `computed` tokens: others may use that, and what it computes from now on
+  // is nobody's but its own. Extend counts from the first place of the pages it takes from then on.
+  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  // Bytes for what it goes on with. Requires: live sequences leave room for them.
+  ByteClaim Reserve(int64_t bytes, TimeNs now);
   // The sequence stops running with `computed` tokens in KV and state: keeps both as `kind` where the lease writes.
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
 

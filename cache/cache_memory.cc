@@ -22,14 +22,31 @@ CacheMemory::CacheMemory(const StateShape& shape, const int64_t budget_bytes, co
       pages_(CountIn(budget_bytes, shape.page_bytes, 0), shape.page_bytes, backing),
       slots_(CountIn(budget_bytes, shape.state_bytes, slots_without_bytes), shape.state_bytes, backing) {}
 
+ByteClaim::~ByteClaim() {
+  if (memory_ != nullptr) memory_->reserved_bytes_ -= bytes_;
+}
+
+std::optional<ByteClaim> CacheMemory::Reserve(const int64_t bytes) {
+  if (used_bytes() + bytes > budget_bytes_) return std::nullopt;
+  reserved_bytes_ += bytes;
+  Trim(pages_, 0);
+  Trim(slots_, 0);
+  return ByteClaim(this, bytes);
+}
+
+// Free blocks of `pool` give up memory until `more` bytes fit beside all that is resident, or none has any left.
+template <typename Id>
+void CacheMemory::Trim(BlockPool<Id>& pool, const int64_t more) {
+  if (pool.block_bytes() == 0) return;
+  const int64_t resident = used_bytes() + Bytes(pages_.warm_count(), slots_.warm_count());
+  const int64_t excess = resident + more - budget_bytes_;
+  if (excess > 0) pool.Discard(static_cast<int32_t>((excess + pool.block_bytes() - 1) / pool.block_bytes()));
+}
+
 template <typename Id, typename OtherId>
 std::optional<BlockRef<Id>> CacheMemory::Take(BlockPool<Id>& pool, BlockPool<OtherId>& other, const Fill fill) {
   if (used_bytes() + pool.block_bytes() > budget_bytes_) return std::nullopt;
-  if (pool.warm_count() == 0 && other.block_bytes() > 0) {
-    const int64_t resident = used_bytes() + Bytes(pages_.warm_count(), slots_.warm_count());
-    const int64_t excess = resident + pool.block_bytes() - budget_bytes_;
-    if (excess > 0) other.Discard(static_cast<int32_t>((excess + other.block_bytes() - 1) / other.block_bytes()));
-  }
+  if (pool.warm_count() == 0) Trim(other, pool.block_bytes());
   return pool.Take(fill);
 }
 

@@ -61,6 +61,12 @@ struct Request {
     std::vector<int32_t> hints;  // Where checkpoints are wanted; one beyond the prompt asks for nothing.
     int32_t stable_tokens = 0;   // Of the prompt, what a follow-up will repeat; 0: not known.
   } cache;
+  // Given: tokens behind the prompt are computed on a compressed view of its KV. The answer is approximate.
+  struct Approximation {
+    std::string compressor;          // A kind, or kind:settings (cache/compressor.h).
+    std::optional<float> kv_budget;  // Share of the tokens that keep a slot, (0, 1]; of kinds that keep all: absent.
+  };
+  std::optional<Approximation> approximation;
   // Lossless: the answer is that of a run without it, bit for bit.
   struct Speculation {
     std::string drafter;                  // A kind of the engine's; empty: none.
@@ -95,6 +101,12 @@ struct SpeculationReport {
   std::string fallback_reason;  // Why most steps had no draft (stats.h); empty: that was not so.
 };
 
+// What an approximate answer was computed on.
+struct ViewReport {
+  std::string compressor;  // With all settings. Empty: it ended before a view paid.
+  int64_t bytes = 0;       // Of bodies and tail at the end.
+};
+
 struct StartedEvent {
   int32_t prompt_tokens = 0;
   PrefixReuse reuse;
@@ -115,7 +127,8 @@ struct FinishedEvent {
   int32_t preemptions = 0;
   PrefixReuse reuse;
   std::optional<SpeculationReport> speculation;  // Where the request asked for it.
-  int64_t kv_bytes = 0;                          // Full KV of the sequence at the end.
+  std::optional<ViewReport> view;                // Alike, for approximation.
+  int64_t kv_bytes = 0;                          // What full KV and state of the sequence take at the end.
   std::vector<TokenLogprob> prompt_logprobs;     // Of prompt tokens 1 and on: nothing comes before the first.
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };

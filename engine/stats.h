@@ -31,6 +31,15 @@ struct SpeculationStats {
   std::array<int64_t, kFallbackReasons> fallbacks = {};                   // Steps without a draft, by reason.
 };
 
+// Compressed views that requests are answered on.
+struct ViewStats {
+  int64_t made = 0, upkeeps = 0;  // Counters.
+  int64_t upkeep_ns = 0;          // That making and keeping them up took.
+  int64_t tokens = 0;             // Sampled from them.
+  int64_t serving = 0;            // Now.
+  int64_t body_bytes = 0;         // Of those, without their tails' pages.
+};
+
 // Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
 // any snapshot.
 struct EngineStats {
@@ -49,6 +58,7 @@ struct EngineStats {
   int64_t kv_bytes_used = 0;
   cache::PlacementReport cache;
   SpeculationStats speculation;
+  ViewStats views;
   bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
   int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };

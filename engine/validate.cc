@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "cache/compressor.h"
+
 namespace invar::engine {
 namespace {
 
@@ -126,6 +128,45 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
                          "kv_policy.draft_tokens");
 }
 
+// What a view would lose without knowing what its prompt's queries looked at.
+bool WantsToBeShown(const cache::CompressorTraits& traits) {
+  return traits.observation_window > 0 || traits.attention_mass || traits.second_pass || traits.query_moments;
+}
+
+Status CheckApproximation(const Request& request, const RequestLimits& limits) {
+  if (!request.approximation.has_value()) return OkStatus();
+  const auto& [compressor, kv_budget] = *request.approximation;
+  if (!limits.why_no_views.empty()) {
+    return InvalidArgument("kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views +
+                               "; ask for EXACT or LOSSLESS",
+                           "kv_policy.exactness");
+  }
+  if (!request.speculation.drafter.empty()) {
+    return InvalidArgument("kv_policy.drafter: an approximate answer is not speculated on; leave it out",
+                           "kv_policy.drafter");
+  }
+  StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(compressor);
+  if (!made.ok()) {
+    return InvalidArgument("kv_policy.compressor: " + std::string(made.status().message()), "kv_policy.compressor");
+  }
+  const cache::CompressorTraits& traits = (*made)->traits();
+  if (WantsToBeShown(traits)) {
+    return InvalidArgument("kv_policy.compressor: " + compressor +
+                               " goes by what attention looked at, which is not recorded while prompts are run; "
+                               "name one that goes by keys and values alone, as centroid does",
+                           "kv_policy.compressor");
+  }
+  if (traits.keeps_all_tokens != kv_budget.has_value()) {
+    if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
+    return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
+                           "kv_policy.kv_budget");
+  }
+  return InvalidArgument(traits.keeps_all_tokens
+                             ? "kv_policy.kv_budget: " + compressor + " keeps every token in fewer bits; leave it out"
+                             : "kv_policy.kv_budget: " + compressor + " wants to know the share of tokens it may keep",
+                         "kv_policy.kv_budget");
+}
+
 Status CheckHints(const Request& request, const RequestLimits& limits) {
   for (const int32_t hint : request.cache.hints) {
     if (hint >= 0 && hint <= limits.max_sequence_tokens) continue;
@@ -139,7 +180,9 @@ Status CheckHints(const Request& request, const RequestLimits& limits) {
 int64_t PoolTokens(const RequestLimits& limits) { return int64_t{limits.pages} * limits.page_tokens; }
 
 Status CheckLength(const Request& request, const RequestLimits& limits) {
-  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
+  const int64_t known = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
+  // A view of keys that are like no others is larger than the KV it stands for, by its degrees.
+  const int64_t tokens = request.approximation.has_value() ? known + known / 8 + 2 * limits.page_tokens : known;
   if (tokens <= PoolTokens(limits)) return OkStatus();
   return ResourceExhausted("stopping.max_tokens: prompt and output of up to " + std::to_string(tokens) +
                                " tokens can never fit the KV budget of " + std::to_string(PoolTokens(limits)) +
@@ -195,6 +238,7 @@ Status ValidateRequest(const Request& request, const RequestLimits& limits) {
   if (Status s = CheckLogprobs(request.output.logprobs, limits, "output.logprobs"); !s.ok()) return s;
   if (Status s = CheckLogprobs(request.output.prompt_logprobs, limits, "output.prompt_logprobs"); !s.ok()) return s;
   if (Status s = CheckSpeculation(request.speculation, limits); !s.ok()) return s;
+  if (Status s = CheckApproximation(request, limits); !s.ok()) return s;
   if (Status s = CheckHints(request, limits); !s.ok()) return s;
   return CheckLength(request, limits);
 }

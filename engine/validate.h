@@ -29,6 +29,7 @@ struct RequestLimits {
   std::vector<std::string> drafters = {};  // Kinds there are; none where the engine does not speculate.
   std::map<std::string, std::string> refused_drafters = {};  // Kinds that cannot draft for the model, and why.
   int32_t draft_tokens_max = 0;
+  std::string why_no_views = {};  // Why nothing is answered on compressed views; empty: it can be.
 };
 
 // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,

@@ -167,20 +167,12 @@ class Backend {
                                   void* dest) const = 0;
 
   // --- Memory of sequences ---
-  // Bytes one layer takes in one page of 64 positions. A page must be zeroed before first use.
-  virtual int64_t KvPageBytes(int32_t kv_heads, int32_t head_dim) const = 0;
-  // Keys and values of rows.slots places of one layer of a page, from `place` on, as floats and back. What was read
-  // from a page and is written again has the same bytes. Threads: any.
-  virtual void ReadKv(const PageShape& shape, const std::byte* page, int32_t place, const KvRows& rows) const = 0;
-  virtual void WriteKv(const PageShape& shape, int32_t place, const ConstKvRows& rows, std::byte* page) const = 0;
-  // Bytes of a page of a KvBody in one layer: dense ones have the layout of pages, the others that of EncodePage().
-  int64_t BodyPageBytes(const KvEncoding encoding, const PageShape& shape) const {
-    return encoding == KvEncoding::kDense ? KvPageBytes(shape.kv_heads, shape.head_dim)
-                                          : EncodedPageBytes(encoding, shape);
+  // One layer's part of a page of 64 positions: kDense, in this type and order (kernels/dense_page.h). A page must be
+  // zeroed before first use.
+  virtual PageShape KvPageShape(int32_t kv_heads, int32_t head_dim) const = 0;
+  int64_t KvPageBytes(const int32_t kv_heads, const int32_t head_dim) const {
+    return EncodedPageBytes(KvEncoding::kDense, KvPageShape(kv_heads, head_dim));
   }
-  // Writes a page of a body. Requires: rows.slots == 64; page.size() == BodyPageBytes(). Threads: any.
-  void WriteBodyPage(KvEncoding encoding, const PageShape& shape, const ConstKvRows& rows,
-                     std::span<std::byte> page) const;
 
   // --- One forward; T = rows of the batch ---
   virtual void Embed(const PackedMatrix& table, std::span<const int32_t> ids, F32View out) = 0;

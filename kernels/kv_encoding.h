@@ -4,7 +4,7 @@
 //
 // A page is kv_heads head blocks, head ascending, each of EncodedHeadBytes (a multiple of 64; padding is zero). In a
 // head block, one after another, f16 little endian, G = ceil(dim / 32) groups of dims:
-//   kDense  keys [64 slots][dim], values [64 slots][dim], each bf16 or f32 (PageShape::dense)
+//   kDense  keys and values as bf16 or f32 (PageShape::dense), in PageShape::order: what a backend's own pages hold
 //   kInt8   key codes i8 [dim][64], key scales f16 [64], value codes i8 [64][dim], value scales f16 [64]
 //   kK8V4   key codes i8 [dim][64], key scales f16 [64], value codes u4 [64][dim], value ranges f16 [64][G][2]
 //   kKivi4  key codes u4 [dim][64], key ranges f16 [dim][1][2], value codes u4 [64][dim], value ranges f16 [64][G][2]
@@ -37,10 +37,19 @@ inline constexpr int32_t kEncodedPageSlots = 64;
 inline constexpr int32_t kEncodedValueGroup = 32;  // Dims that share a range.
 inline constexpr int32_t kEncodings = 5;
 
+// How the values of a head lie in a kDense page.
+enum class DenseOrder : uint8_t {
+  kSlots,  // Keys [64 slots][dim], values [64 slots][dim].
+  kLanes,  // For vector code: keys [dim][64], values [ceil(dim / 16)][64][16]; of bf16, two neighbours along the summed
+           // axis side by side: keys [dim / 2][64][2], values [ceil(dim / 16)][32][16][2].
+};
+
+// A page of one layer. kDense pages of it are what a backend reads and writes (Backend::KvPageShape).
 struct PageShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   DType dense = DType::kBf16;  // Of rows in kDense pages: kBf16 or kF32.
+  DenseOrder order = DenseOrder::kSlots;
 
   bool operator==(const PageShape&) const = default;
 };
@@ -76,14 +85,15 @@ constexpr std::string_view KvEncodingName(const KvEncoding encoding) {
 }
 
 // Where the parts of a head block begin, in bytes from its start. Key scales and value scales of kInt8 stand where
-// ranges stand in the others; kDense has no ranges.
+// ranges stand in the others.
 struct EncodedHeadLayout {
   int64_t key_ranges = 0;  // Key codes begin at 0.
   int64_t value_codes = 0;
   int64_t value_ranges = 0;
   int64_t bytes = 0;  // Of the block, padding included.
 };
-EncodedHeadLayout EncodedHead(KvEncoding encoding, int32_t head_dim, DType dense);
+// Requires: not kDense (kernels/dense_page.h).
+EncodedHeadLayout EncodedHead(KvEncoding encoding, int32_t head_dim);
 
 // Bits of a code; slots that share a range of key codes below 8 bits. kDense: 0 each.
 struct EncodedCodes {

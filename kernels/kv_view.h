@@ -1,5 +1,5 @@
 // How attention reads a sequence's KV: pages of 64 positions, named by a page table, in one arena.
-// Inside a page the layout belongs to the backend (Backend::KvPageBytes).
+// Inside a page the layout belongs to the backend (Backend::KvPageShape).
 // A compressed view stands slots where the full one has positions: a body of whole pages in some encoding, made from
 // many positions, then ordinary pages for what came after. Keys are stored rotated, so a slot needs no position.
 #pragma once
@@ -14,7 +14,7 @@ namespace invar::kernels {
 
 // The first slots of one layer of a compressed view.
 struct KvBody {
-  const std::byte* bytes = nullptr;  // Page after page of Backend::BodyPageBytes(encoding), contiguous.
+  const std::byte* bytes = nullptr;  // Page after page as EncodePage() writes them, contiguous.
   int32_t pages = 0;
   KvEncoding encoding = KvEncoding::kDense;
   // ln of how many positions a slot stands for, [pages][kv_heads][64]; null: one each.

@@ -1,5 +1,5 @@
 // Export, little endian, everything in this order:
-//   magic "IVCL", u32 version, u32 kv_heads, head_dim, dense type, encoding, merges, u64 tokens, settled, rounds,
+//   magic "IVCL", u32 version, u32 kv_heads, head_dim, dense type, dense order, encoding, merges, u64 tokens, settled, rounds,
 //   missed slots, body pages, tail slots, u64 length and bytes of the provenance, pages, marks (u32 position, u32
 //   degree | flags
 //   << 30), tail keys, tail values (f32), tail marks, SHA-256 of all before.
@@ -20,7 +20,7 @@ using kernels::PageShape;
 
 constexpr int64_t kPage = kernels::kEncodedPageSlots;
 constexpr uint32_t kMagic = 0x4C435649;  // "IVCL"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kCountMax = uint64_t{1} << 40;  // Keeps products of sizes inside 64 bits.
 
 class Writer {
@@ -155,7 +155,7 @@ std::vector<std::byte> CompressedLayer::Export() const {
   Writer out;
   for (const uint32_t x :
        {kMagic, kVersion, static_cast<uint32_t>(shape_.kv_heads), static_cast<uint32_t>(shape_.head_dim),
-        static_cast<uint32_t>(shape_.dense), static_cast<uint32_t>(encoding_), static_cast<uint32_t>(merges_)}) {
+        static_cast<uint32_t>(shape_.dense), static_cast<uint32_t>(shape_.order), static_cast<uint32_t>(encoding_), static_cast<uint32_t>(merges_)}) {
     out.U32(x);
   }
   for (const int64_t x : {tokens_, settled_, rounds_, missed_slots_, body_pages(), tail_slots()}) out.U64(x);
@@ -186,6 +186,7 @@ StatusOr<CompressedLayer> CompressedLayer::Import(const std::span<const std::byt
   found.kv_heads = static_cast<int32_t>(in.U32());
   found.head_dim = static_cast<int32_t>(in.U32());
   found.dense = static_cast<kernels::DType>(in.U32());
+  found.order = static_cast<kernels::DenseOrder>(in.U32());
   if (found != shape) return FailedPrecondition("the compressed layer has another shape than this model's layer");
   const uint32_t encoding = in.U32();
   if (encoding >= kernels::kEncodings) return damaged("unknown encoding");

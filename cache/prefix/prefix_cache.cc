@@ -246,6 +246,23 @@ void PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> 
   }
 }
 
+// --- A sequence that goes on by itself ---
+
+void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
+  Check(lease.emissions_.empty(), "a span is committed before its pages go");
+  if (lease.publishes_) Publish(lease, computed, now);
+  lease.publishes_ = false;
+  lease.places_.clear();
+  lease.pages_.Clear();
+}
+
+ByteClaim PrefixCache::Reserve(const int64_t bytes, const TimeNs now) {
+  const bool room = MakeRoom(bytes, now);
+  std::optional<ByteClaim> claim = memory_.Reserve(bytes);
+  Check(room && claim.has_value(), "live sequences leave room for the bytes they were planned with", bytes);
+  return *std::move(claim);
+}
+
 // --- End ---
 
 void PrefixCache::Release(PrefixLease lease, const std::span<const TokenId> computed, const CheckpointKind kind,

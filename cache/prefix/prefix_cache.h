@@ -50,6 +50,8 @@ class PrefixCache {
   void Extend(PrefixLease& lease, int32_t end, TimeNs now);
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
   void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  ByteClaim Reserve(int64_t bytes, TimeNs now);
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
   FlushReport Flush(const FlushOptions& what);
 

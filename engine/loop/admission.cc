@@ -43,10 +43,11 @@ void Admission::TakeSnapshot() {
   snapshot_.tenant_served.clear();
   tenants_.clear();
   snapshot_.free_pages = memory_plan_.pages - cache_.memory().pages().live_count();
+  const int64_t page_bytes = std::max<int64_t>(1, cache_.memory().pages().block_bytes());
   snapshot_.free_slots = memory_plan_.slots - cache_.memory().slots().live_count();
   const TimeNs now = clock_.Now();
   for (const auto& [id, sequence] : live_) {
-    const SequenceView view{.id = id,
+    SequenceView view{.id = id,
                             .tenant = TenantIndex(sequence->request().tenant),
                             .priority = sequence->request().priority,
                             .arrival = id.value(),
@@ -58,6 +59,14 @@ void Admission::TakeSnapshot() {
                             .pages = sequence->pages(),
                             .own_pages = sequence->own_pages(cache_.memory().pages()),
                             .drafted = static_cast<int32_t>(sequence->draft().size())};
+    if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
+      view.saved_tokens = served->saved_tokens();
+      view.span_end = served->SpanEnd(view.computed);
+      view.spare_pages = served->SparePages(view.computed, view.pages, view.own_pages);
+      const auto body_pages = static_cast<int32_t>((served->bytes() + page_bytes - 1) / page_bytes);
+      snapshot_.free_pages -= body_pages;
+      view.own_pages += body_pages;
+    }
     (sequence->running() ? snapshot_.running : snapshot_.waiting).push_back(view);
   }
 }
@@ -93,8 +102,16 @@ bool Admission::AskTiers(const std::vector<SequenceId>& admitted, const double p
   return waits;
 }
 
+// Of an approximate one only what was run on full KV may come from the cache.
 cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
-  return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
+  const ServedView* const view = sequence.view();
+  if (view == nullptr) {
+    return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
+  }
+  const auto known = static_cast<int32_t>(sequence.tokens().size());
+  const std::span<const TokenId> exact = std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
+  return QueryOf(sequence.request(), exact, sequence.prompt_tokens(),
+                 std::min(sequence.logits_from(), static_cast<int32_t>(exact.size()) - 1));
 }
 
 cache::PrefixQuery Admission::QueryOf(const Request& request, const std::span<const TokenId> tokens,

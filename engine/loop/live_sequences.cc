@@ -21,9 +21,13 @@ Sequence& LiveSequences::Find(const SequenceId id) {
 void LiveSequences::Add(Submission submission, const int32_t output_limit, const models::Tokenizer* const tokenizer) {
   ++stats_.submitted;
   shares_.Arrive(submission.request.tenant);
+  std::unique_ptr<ServedView> view;
+  if (const Request& request = submission.request; request.approximation.has_value()) {
+    view = std::make_unique<ServedView>(model_, *request.approximation, static_cast<int32_t>(request.prompt.size()));
+  }
   live_.emplace(submission.id,
                 std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink),
-                                           output_limit, tokenizer, submission.at));
+                                           output_limit, tokenizer, std::move(view), submission.at));
 }
 
 void LiveSequences::Admit(Sequence& sequence, const cache::PrefixQuery& query) {
@@ -45,9 +49,17 @@ void LiveSequences::Preempt(Sequence& sequence) {
   sequence.ForgetComputed();
 }
 
+std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) const {
+  if (sequence.view() == nullptr) return std::nullopt;
+  if (!sequence.view()->serves()) return ViewReport{};
+  return ViewReport{.compressor = sequence.view()->compressor(),
+                    .bytes = sequence.view()->bytes() + sequence.pages() * cache_.memory().pages().block_bytes()};
+}
+
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {
+  std::optional<ViewReport> view = ReportView(sequence);
   cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
-  sequence.Finish(kv_bytes, speculator_.End(sequence), clock_.Now());
+  sequence.Finish(kv_bytes, speculator_.End(sequence), std::move(view), clock_.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats_.finished_stop : stats_.finished_length);
   shares_.Leave(sequence.request().tenant);
   live_.erase(sequence.id());

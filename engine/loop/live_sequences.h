@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/ids.h"
@@ -17,6 +18,7 @@
 #include "engine/schedule/fair_queue.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
+#include "models/model.h"
 #include "models/text.h"
 
 namespace invar::engine {
@@ -26,8 +28,9 @@ class LiveSequences {
   using Map = std::map<SequenceId, std::unique_ptr<Sequence>>;  // Ordered by id, which is the order of arrival.
 
   // Requires: all outlive this. Effects: every move is counted in `stats`.
-  LiveSequences(cache::CacheManager& cache, Speculator& speculator, const Clock& clock, EngineStats& stats)
-      : cache_(cache), speculator_(speculator), clock_(clock), stats_(stats) {}
+  LiveSequences(const models::Model& model, cache::CacheManager& cache, Speculator& speculator, const Clock& clock,
+                EngineStats& stats)
+      : model_(model), cache_(cache), speculator_(speculator), clock_(clock), stats_(stats) {}
 
   Map::const_iterator begin() const { return live_.begin(); }
   Map::const_iterator end() const { return live_.end(); }
@@ -56,7 +59,10 @@ class LiveSequences {
   void CheckIntegrity() const;
 
  private:
+  std::optional<ViewReport> ReportView(const Sequence& sequence) const;
+
   // Set at construction.
+  const models::Model& model_;
   cache::CacheManager& cache_;
   Speculator& speculator_;
   const Clock& clock_;

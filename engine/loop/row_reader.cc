@@ -80,6 +80,7 @@ End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logit
   if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
   ++stats_.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats_.first_tokens;
+  if (sequence.view() != nullptr && sequence.view()->serves()) ++stats_.views.tokens;
   live_.Charge(sequence, 1);
   return sequence.Accept(*token, std::move(logprob), clock_.Now()) ? End::kFinished : End::kGoesOn;
 }

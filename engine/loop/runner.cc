@@ -37,13 +37,17 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
       log = {logs_.get() + logged, static_cast<size_t>(bytes)};
       logged += bytes;
     }
+    std::span<const models::ViewLayer> view;
+    if (ServedView* const served = work[i].sequence->view(); served != nullptr) view = served->At(Position(span.first));
+    const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
     batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
                       .pages = lease.pages().ids(),
                       .state = lease.slot(),
                       .logits_rows = span.logits_rows,
                       .checkpoints = work[i].checkpoints,
-                      .kv_from = Position(std::min(lease.match().kv_tokens, span.first + span.length)),
+                      .kv_from = Position(there),
+                      .view = view,
                       .state_log = log});
     rows += span.logits_rows;
   }

@@ -26,13 +26,14 @@ bool IsLegal(const SequenceState from, const SequenceState to) {
 }  // namespace
 
 Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSink> sink, const int32_t output_limit,
-                   const models::Tokenizer* const tokenizer, const TimeNs now)
+                   const models::Tokenizer* const tokenizer, std::unique_ptr<ServedView> view, const TimeNs now)
     : id_(id),
       request_(std::move(request)),
       sink_(std::move(sink)),
       output_limit_(output_limit),
       submitted_at_(now),
       tokens_(request_.prompt),
+      view_(std::move(view)),
       stop_(request_.stopping.stop, request_.stopping.include_stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   if (!UsesPenalties(request_.sampling)) return;
@@ -130,7 +131,8 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
   return std::move(fed.text);
 }
 
-void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> speculation, const TimeNs now) {
+void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> speculation,
+                      std::optional<ViewReport> view, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
   lease_.reset();
   reuse_.computed_tokens = prompt_tokens_run_;
@@ -143,6 +145,7 @@ void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> s
                       .preemptions = preemptions_,
                       .reuse = reuse_,
                       .speculation = std::move(speculation),
+                      .view = std::move(view),
                       .kv_bytes = kv_bytes,
                       .prompt_logprobs = std::move(prompt_logprobs_)};
   const bool stop_string = std::holds_alternative<std::string>(matched_);

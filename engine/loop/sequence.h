@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "cache/lease.h"
+#include "engine/compressed/served_view.h"
 #include "engine/loop/own_pages.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
@@ -33,9 +34,10 @@ enum class SequenceState { kWaiting, kPrefill, kDecode, kEnded };
 
 class Sequence {
  public:
-  // `output_limit`: tokens it may generate. `tokenizer` may be null. Requires: the request is valid.
+  // `output_limit`: tokens it may generate. `tokenizer` may be null. `view`: of an approximate one, else null.
+  // Requires: the request is valid.
   Sequence(SequenceId id, Request request, std::shared_ptr<EventSink> sink, int32_t output_limit,
-           const models::Tokenizer* tokenizer, TimeNs now);
+           const models::Tokenizer* tokenizer, std::unique_ptr<ServedView> view, TimeNs now);
 
   SequenceId id() const { return id_; }
   const Request& request() const { return request_; }
@@ -70,6 +72,10 @@ class Sequence {
   void Arrived(int64_t ticket, std::string_view tier);
   std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
+  // Null where it computes on full KV to its end.
+  ServedView* view() { return view_.get(); }
+  const ServedView* view() const { return view_.get(); }
+
   // --- Speculation ---
   // Guesses for the tokens behind the known ones; of a decoding sequence only. Never part of `tokens`: a token gets
   // there by being sampled.
@@ -82,7 +88,10 @@ class Sequence {
   void Admit(cache::PrefixLease lease, TimeNs now);
   // Back to waiting. The memory goes to the caller, who forgets what was computed with it once it is put away.
   cache::PrefixLease Preempt();
-  void ForgetComputed() { computed_ = 0; }
+  void ForgetComputed() {
+    computed_ = 0;
+    if (view_ != nullptr) view_->Forget();
+  }
   // `length` more tokens are in the cache.
   void Advance(int32_t length);
   // A prompt position's score, in order.
@@ -92,7 +101,7 @@ class Sequence {
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
-  void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, TimeNs now);
+  void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, std::optional<ViewReport> view, TimeNs now);
   void Fail(Status status);
 
   FinishReason finish_reason() const { return finish_reason_; }
@@ -123,6 +132,7 @@ class Sequence {
   int32_t preemptions_ = 0;
   std::optional<cache::PrefixLease> lease_;
   OwnPages own_pages_;
+  const std::unique_ptr<ServedView> view_;
   PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.
   int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.
   bool asked_tiers_ = false;

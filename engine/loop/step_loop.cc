@@ -29,7 +29,8 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
                           .stop_strings_max = options.stop_strings_max,
                           .stop_string_bytes_max = options.stop_string_bytes_max,
                           .logprobs_max = options.logprobs_max,
-                          .draft_tokens_max = options.draft_tokens_max};
+                          .draft_tokens_max = options.draft_tokens_max,
+                          .why_no_views = WhyNoViews(spec)};
   if (options.draft_tokens_max > 0) {
     for (const DrafterKind& kind : options.drafters) {
       const std::string why_not = kind.why_not ? kind.why_not(spec) : std::string();
@@ -80,7 +81,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       rows_(SamplerFor(runner_.model())),
       speculator_(options.drafters, {.model = runner_.model(), .memory = cache_.memory(), .rows = rows_},
                   options.draft_tokens_max, clock),
-      live_(cache_, speculator_, clock, stats_),
+      live_(runner_.model(), cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
@@ -167,9 +168,13 @@ void StepLoop::RunSpans(const Step& step) {
   if (step.spans.empty()) return;
   const TimeNs now = clock_.Now();
   batch_.clear();
-  for (const Span& span : step.spans) {
-    batch_.push_back({.sequence = &live_.Find(span.sequence), .checkpoints = {}});
-    cache_.Extend(batch_.back().sequence->lease(), span.first + span.length, now);
+  for (const Span& span : step.spans) batch_.push_back({.sequence = &live_.Find(span.sequence), .checkpoints = {}});
+  // Views give memory back, so they come before whoever takes some.
+  for (const SpanWork& work : batch_) MakeViewReady(*work.sequence);
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    const ServedView* const view = batch_[i].sequence->view();
+    const int32_t end = step.spans[i].first + step.spans[i].length;
+    cache_.Extend(batch_[i].sequence->lease(), end - (view == nullptr ? 0 : view->saved_tokens()), now);
   }
   // What is not certain may not be kept: a draft's checkpoints wait until it is verified.
   for (size_t i = 0; i < batch_.size(); ++i) {
@@ -192,6 +197,17 @@ void StepLoop::RunSpans(const Step& step) {
   const TimeNs took = stats_.last_step_ns - begin;
   speculator_.StepTook(step.spans, took);
   LearnRate(stats_.prefill_tokens - prefilled_before, took);
+}
+
+void StepLoop::MakeViewReady(Sequence& sequence) {
+  ServedView* const view = sequence.view();
+  if (view == nullptr || !view->IsDue(sequence.computed())) return;
+  const TimeNs begin = clock_.Now();
+  const bool served = view->serves();
+  view->MakeReady(cache_, sequence.lease(), sequence.computed_tokens(), begin);
+  stats_.views.made += !served && view->serves() ? 1 : 0;
+  stats_.views.upkeeps += served ? 1 : 0;
+  stats_.views.upkeep_ns += clock_.Now() - begin;
 }
 
 void StepLoop::Emit(SpanWork& work, const int32_t first, const int32_t rows) {
@@ -218,8 +234,9 @@ void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {
 }
 
 void StepLoop::PublishStats() {
-  stats_.running = stats_.waiting = stats_.paused = 0;
+  stats_.running = stats_.waiting = stats_.paused = stats_.views.serving = 0;
   for (const auto& [id, sequence] : live_) {
+    stats_.views.serving += sequence->view() != nullptr && sequence->view()->serves() ? 1 : 0;
     ++(sequence->running() ? stats_.running : stats_.waiting);
     stats_.paused += sequence->paused() ? 1 : 0;
   }
@@ -228,6 +245,7 @@ void StepLoop::PublishStats() {
   stats_.slots_total = memory_plan_.slots;
   stats_.slots_used = cache_.memory().slots().live_count();
   stats_.kv_bytes_used = cache_.memory().live_bytes();
+  stats_.views.body_bytes = cache_.memory().reserved_bytes();
   stats_.cache = cache_.Report();
   stats_.speculation = speculator_.stats();
   stats_.prefix_reuse_possible = why_nothing_is_reused_.empty();
@@ -243,10 +261,14 @@ void StepLoop::CheckIntegrity() const {
   live_.CheckIntegrity();
   std::set<PageId> pages;
   int32_t slots = 0;
+  int64_t view_bytes = 0;
   for (const auto& [id, sequence] : live_) {
+    const int32_t saved = sequence->view() == nullptr ? 0 : sequence->view()->saved_tokens();
+    view_bytes += sequence->view() == nullptr ? 0 : sequence->view()->bytes();
     if (!sequence->has_lease()) continue;
     const std::span<const PageId> held = sequence->lease().pages().ids();
-    Check(static_cast<int32_t>(held.size()) >= shape_.PagesFor(sequence->computed()), "computed tokens have pages", id);
+    Check(static_cast<int32_t>(held.size()) >= shape_.PagesFor(sequence->computed() - saved),
+          "computed tokens have pages", id);
     for (const PageId page : held) Check(cache_.memory().pages().LiveClaims(page) > 0, "a held page is live", page);
     const auto own = std::count_if(held.begin(), held.end(),
                                    [&](const PageId page) { return cache_.memory().pages().LiveClaims(page) == 1; });
@@ -257,6 +279,7 @@ void StepLoop::CheckIntegrity() const {
   Check(static_cast<int32_t>(pages.size()) == cache_.memory().pages().live_count(), "live pages are held",
         pages.size());
   Check(slots == cache_.memory().slots().live_count(), "live slots are held", slots);
+  Check(view_bytes == cache_.memory().reserved_bytes(), "views hold what is reserved", view_bytes);
 }
 
 }  // namespace invar::engine

@@ -53,6 +53,7 @@ class StepLoop {
   void EndWhatMustEnd(const Mail& mail);
   void Draft();
   void RunSpans(const Step& step);
+  void MakeViewReady(Sequence& sequence);
   void Emit(SpanWork& work, int32_t first, int32_t rows);
   void Settle(Sequence& sequence, End end);
   void LearnRate(int64_t prefilled, TimeNs took);

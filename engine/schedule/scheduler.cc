@@ -16,12 +16,13 @@ bool Outranks(const SequenceView& a, const SequenceView& b) {
 struct Candidate {
   SequenceView view;
   int32_t pages = 0;  // Held after this step.
+  int32_t spare = 0;  // Kept free for it.
   bool admitted = false;
   bool preempted = false;
   std::optional<Span> span = std::nullopt;
 
   bool live() const { return !preempted; }
-  int32_t freed_pages() const { return view.own_pages + pages - view.pages; }
+  int32_t freed_pages() const { return view.own_pages + pages - view.pages + spare; }
 };
 
 // Of those not taken whose turn comes first: priority, then the least served tenant, then age.
@@ -117,7 +118,7 @@ class Planner {
     return pages;
   }
   int32_t StillNeeded(const Candidate& candidate) const {
-    return std::max(0, PagesFor(candidate.view.total) - candidate.pages);
+    return std::max(0, PagesFor(candidate.view.total - candidate.view.saved_tokens) - candidate.pages);
   }
 
   // --- Spans ---
@@ -133,17 +134,18 @@ class Planner {
   void AddSpan(Candidate& candidate) {
     const SequenceView& view = candidate.view;
     const int32_t unscored = std::max(0, view.logits_from - view.computed);  // Run without a row each.
-    int32_t length =
-        std::min({view.total - view.computed, limits_.prefill_chunk_tokens, tokens_left_, unscored + rows_left_});
+    int32_t length = std::min({std::min(view.total, view.span_end) - view.computed, limits_.prefill_chunk_tokens,
+                               tokens_left_, unscored + rows_left_});
     if (length == 0) return;
-    while (RoomIn(candidate) == 0) {
+    while (RoomIn(candidate) <= 0) {
       Candidate* const victim = VictimFor(view);
       if (victim == nullptr) return;
       Preempt(*victim);
     }
     length = std::min(length, RoomIn(candidate));
-    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + length));
-    free_pages_ -= pages - candidate.pages;
+    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + length - view.saved_tokens));
+    candidate.spare = view.spare_pages;
+    free_pages_ -= pages - candidate.pages + candidate.spare;
     candidate.pages = pages;
     candidate.span = Span{view.id, view.computed, length, std::max(0, length - unscored)};
     tokens_left_ -= length;
@@ -180,11 +182,14 @@ class Planner {
 
   // Positions beyond the computed ones in so many pages.
   int32_t Room(const SequenceView& view, const int32_t pages) const {
-    const int64_t room = int64_t{pages} * limits_.page_tokens - view.computed;
+    const int64_t room = int64_t{pages} * limits_.page_tokens - (view.computed - view.saved_tokens);
     return static_cast<int32_t>(std::min<int64_t>(room, INT32_MAX));
   }
-  // In the pages it holds and those that are free.
-  int32_t RoomIn(const Candidate& candidate) const { return Room(candidate.view, candidate.pages + free_pages_); }
+  // In the pages it holds and those that are free; none where what it must find free is not.
+  int32_t RoomIn(const Candidate& candidate) const {
+    const int32_t free = free_pages_ - candidate.view.spare_pages;
+    return free < 0 ? 0 : Room(candidate.view, candidate.pages + free);
+  }
 
   // Whose pages `needy` may take: a paused one's, else the lowest-ranked below itself.
   Candidate* VictimFor(const SequenceView& needy) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/matmul.h"
+#include "kernels/dense_page.h"
 
 namespace invar::kernels::cpu {
 namespace {
@@ -71,8 +72,8 @@ std::vector<Tile> CutTiles(const AttentionArgs& args) {
 }
 
 // How the head blocks of a body are read.
-EncodedHeadBlock BlockFormat(const KvBody& body, const int64_t head_dim, const DType kv) {
-  const EncodedHeadLayout layout = EncodedHead(body.encoding, static_cast<int32_t>(head_dim), kv);
+EncodedHeadBlock BlockFormat(const KvBody& body, const int32_t head_dim) {
+  const EncodedHeadLayout layout = EncodedHead(body.encoding, head_dim);
   EncodedHeadBlock block{.value_group = kEncodedValueGroup,
                          .key_ranges = layout.key_ranges,
                          .value_codes = layout.value_codes,
@@ -89,11 +90,12 @@ class Attention {
   Attention(const KernelTable& table, const AttentionArgs& args, const DType kv)
       : table_(table),
         args_(args),
-        kv_(kv),
         bf16_(kv == DType::kBf16),
         group_(args.shape.heads / args.shape.kv_heads),
         max_rows_(std::max<int64_t>(1, kTileRows / group_) * group_),
-        head_bytes_(KvHeadBytes(args.shape.head_dim, kv)) {}
+        page_{static_cast<int32_t>(args.shape.kv_heads), static_cast<int32_t>(args.shape.head_dim), kv,
+              DenseOrder::kLanes},
+        head_bytes_(DenseHeadBytes(page_)) {}
 
   // Floats of the partials of a split tile.
   int64_t SplitFloats(const Tile& tile) const { return tile.superblocks * PartialFloatsOf(tile); }
@@ -160,19 +162,12 @@ class Attention {
   AttentionBody BodyOf(const Tile& tile, float* decoded) const {
     const KvBody& body = tile.span->kv.body;
     if (body.pages == 0) return {};
-    const auto kv_heads = static_cast<int32_t>(args_.shape.kv_heads);
-    const PageShape shape{kv_heads, static_cast<int32_t>(args_.shape.head_dim), kv_};
     AttentionBody out{.pages = body.pages, .log_degrees = body.log_degrees, .decoded = decoded};
-    if (body.encoding == KvEncoding::kDense) {
-      out.page_stride = kv_heads * head_bytes_;
-      out.head.block = body.bytes + tile.kv_head * head_bytes_;
-    } else {
-      out.page_stride = EncodedPageBytes(body.encoding, shape);
-      out.head = BlockFormat(body, args_.shape.head_dim, kv_);
-      out.head.block = body.bytes + tile.kv_head * (out.page_stride / kv_heads);
-    }
+    out.page_stride = EncodedPageBytes(body.encoding, page_);
+    if (body.encoding != KvEncoding::kDense) out.head = BlockFormat(body, page_.head_dim);
+    out.head.block = body.bytes + tile.kv_head * (out.page_stride / page_.kv_heads);
     if (out.log_degrees != nullptr) out.log_degrees += tile.kv_head * kPageTokens;
-    out.log_stride = int64_t{kv_heads} * kPageTokens;
+    out.log_stride = int64_t{page_.kv_heads} * kPageTokens;
     return out;
   }
 
@@ -202,18 +197,14 @@ class Attention {
 
   const KernelTable& table_;
   const AttentionArgs& args_;
-  const DType kv_;
   const bool bf16_;
   const int64_t group_;
   const int64_t max_rows_;
+  const PageShape page_;
   const int64_t head_bytes_;
 };
 
 }  // namespace
-
-int64_t KvHeadBytes(const int64_t head_dim, const DType kv) {
-  return kPageTokens * (head_dim + ValueStride(head_dim)) * BytesOf(kv);
-}
 
 void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArgs& args, const DType kv,
                   Scratch& partials) {

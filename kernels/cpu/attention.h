@@ -8,8 +8,6 @@
 
 namespace invar::kernels::cpu {
 
-int64_t KvHeadBytes(int64_t head_dim, DType kv);
-
 // `partials` is scratch of the caller.
 void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArgs& args, DType kv, Scratch& partials);
 

@@ -10,7 +10,6 @@
 #include "kernels/cpu/delta_scan.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/rope_angles.h"
@@ -53,17 +52,8 @@ class CpuBackend final : public Backend {
     PackPanels(source, source_dtype, rows, cols, packed, dest);
     return {dest, packed, rows, cols};
   }
-  int64_t KvPageBytes(const int32_t kv_heads, const int32_t head_dim) const override {
-    return kv_heads * KvHeadBytes(head_dim, numerics_.kv);
-  }
-
-  void ReadKv(const PageShape& shape, const std::byte* page, const int32_t place, const KvRows& rows) const override {
-    Check(place >= 0 && place + rows.slots <= kPageTokens, "rows lie in one page", place, rows.slots);
-    ReadKvRows(shape, page, place, rows);
-  }
-  void WriteKv(const PageShape& shape, const int32_t place, const ConstKvRows& rows, std::byte* page) const override {
-    Check(place >= 0 && place + rows.slots <= kPageTokens, "rows lie in one page", place, rows.slots);
-    WriteKvRows(shape, place, rows, page);
+  PageShape KvPageShape(const int32_t kv_heads, const int32_t head_dim) const override {
+    return {kv_heads, head_dim, numerics_.kv, DenseOrder::kLanes};
   }
 
   void Embed(const PackedMatrix& table, std::span<const int32_t> ids, const F32View out) override {

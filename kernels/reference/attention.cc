@@ -3,7 +3,6 @@
 // Head h reads KV head h / (heads / kv_heads).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "kernels/reference/ops.h"
@@ -18,23 +17,22 @@ class Rows {
     const KvBody& body = span.kv.body;
     const int64_t floats = page_floats();
     body_.resize(static_cast<size_t>(body.pages * floats));
-    const PageShape page{shape.kv_heads, shape.head_dim, DType::kF32};
+    const PageShape page{shape.kv_heads, shape.head_dim, DType::kF32, DenseOrder::kSlots};
+    const int64_t bytes = EncodedPageBytes(body.encoding, page);
     for (int64_t p = 0; p < body.pages; ++p) {
       float* keys = body_.data() + p * floats;
-      if (body.encoding == KvEncoding::kDense) {
-        std::memcpy(keys, body.bytes + p * floats * 4, static_cast<size_t>(floats) * 4);
-        continue;
-      }
-      const int64_t bytes = EncodedPageBytes(body.encoding, page);
+      float* values = keys + kPageTokens * shape.head_dim;
       DecodePage(body.encoding, page, {body.bytes + p * bytes, static_cast<size_t>(bytes)},
-                 {keys, keys + floats / 2, kPageTokens, shape.head_dim, int64_t{shape.kv_heads} * shape.head_dim});
+                 {keys, values, kPageTokens, 2 * kPageTokens * shape.head_dim, shape.head_dim});
     }
   }
 
   const float* key(const int64_t slot, const int64_t head) const {
-    return PageOf(slot) + (slot % kPageTokens * shape_.kv_heads + head) * shape_.head_dim;
+    return PageOf(slot) + (2 * head * kPageTokens + slot % kPageTokens) * shape_.head_dim;
   }
-  const float* value(const int64_t slot, const int64_t head) const { return key(slot, head) + page_floats() / 2; }
+  const float* value(const int64_t slot, const int64_t head) const {
+    return key(slot, head) + kPageTokens * shape_.head_dim;
+  }
   double log_degree(const int64_t slot, const int64_t head) const {
     const KvBody& body = span_.kv.body;
     if (body.log_degrees == nullptr || slot / kPageTokens >= body.pages) return 0.0;

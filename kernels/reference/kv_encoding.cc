@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "kernels/bf16.h"
+#include "kernels/dense_page.h"
 
 namespace invar::kernels {
 namespace {
@@ -189,26 +190,6 @@ void DecodeValues(const EncodedCodes& format, const EncodedHeadLayout& layout, c
   }
 }
 
-void PutDense(const DType dense, const float* row, const int64_t dim, std::byte* at) {
-  if (dense == DType::kF32) {
-    std::memcpy(at, row, dim * 4);
-    return;
-  }
-  for (int64_t i = 0; i < dim; ++i) Put16(at + 2 * i, Bf16FromFloat(row[i]));
-}
-
-void GetDense(const DType dense, const std::byte* at, const int64_t dim, float* row) {
-  if (dense == DType::kF32) {
-    std::memcpy(row, at, dim * 4);
-    return;
-  }
-  for (int64_t i = 0; i < dim; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, at + 2 * i, 2);
-    row[i] = FloatFromBf16(bits);
-  }
-}
-
 void CheckPage(const KvEncoding encoding, const PageShape& shape, const int64_t slots, const int64_t bytes) {
   Check(shape.kv_heads > 0 && shape.head_dim > 0, "a page has heads and dims", shape.kv_heads, shape.head_dim);
   Check(shape.dense == DType::kBf16 || shape.dense == DType::kF32, "dense rows are bf16 or f32");
@@ -234,15 +215,10 @@ EncodedCodes CodesOf(const KvEncoding encoding) {
   return {};
 }
 
-EncodedHeadLayout EncodedHead(const KvEncoding encoding, const int32_t head_dim, const DType dense) {
+EncodedHeadLayout EncodedHead(const KvEncoding encoding, const int32_t head_dim) {
+  Check(encoding != KvEncoding::kDense, "dense heads have no codes");
   const int64_t dim = head_dim;
   EncodedHeadLayout layout;
-  if (encoding == KvEncoding::kDense) {
-    layout.key_ranges = layout.value_codes = kSlots * dim * BytesOf(dense);
-    layout.value_ranges = 2 * layout.value_codes;
-    layout.bytes = CeilDiv(layout.value_ranges, 64) * 64;
-    return layout;
-  }
   const EncodedCodes format = CodesOf(encoding);
   layout.key_ranges = dim * RowBytes(kSlots, format.key_bits);
   const int64_t key_range_bytes = format.key_bits == 8 ? 2 * kSlots : 4 * dim * (kSlots / format.key_group);
@@ -254,25 +230,22 @@ EncodedHeadLayout EncodedHead(const KvEncoding encoding, const int32_t head_dim,
 }
 
 int64_t EncodedPageBytes(const KvEncoding encoding, const PageShape& shape) {
-  return shape.kv_heads * EncodedHead(encoding, shape.head_dim, shape.dense).bytes;
+  return shape.kv_heads *
+         (encoding == KvEncoding::kDense ? DenseHeadBytes(shape) : EncodedHead(encoding, shape.head_dim).bytes);
 }
 
 void EncodePage(const KvEncoding encoding, const PageShape& shape, const ConstKvRows& rows,
                 const std::span<std::byte> page) {
   CheckPage(encoding, shape, rows.slots, static_cast<int64_t>(page.size()));
-  const EncodedHeadLayout layout = EncodedHead(encoding, shape.head_dim, shape.dense);
-  const int64_t dim = shape.head_dim;
   std::fill(page.begin(), page.end(), std::byte{0});
+  if (encoding == KvEncoding::kDense) {
+    WriteRows(shape, 0, rows, page.data());
+    return;
+  }
+  const EncodedHeadLayout layout = EncodedHead(encoding, shape.head_dim);
+  const int64_t dim = shape.head_dim;
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
     std::byte* block = page.data() + h * layout.bytes;
-    if (encoding == KvEncoding::kDense) {
-      const int64_t row_bytes = dim * BytesOf(shape.dense);
-      for (int64_t s = 0; s < kSlots; ++s) {
-        PutDense(shape.dense, rows.key(h, s), dim, block + s * row_bytes);
-        PutDense(shape.dense, rows.value(h, s), dim, block + layout.value_codes + s * row_bytes);
-      }
-      continue;
-    }
     EncodeKeys(CodesOf(encoding), layout, rows, h, dim, block);
     EncodeValues(CodesOf(encoding), layout, rows, h, dim, block);
   }
@@ -281,18 +254,11 @@ void EncodePage(const KvEncoding encoding, const PageShape& shape, const ConstKv
 void DecodePage(const KvEncoding encoding, const PageShape& shape, const std::span<const std::byte> page,
                 const KvRows& rows) {
   CheckPage(encoding, shape, rows.slots, static_cast<int64_t>(page.size()));
-  const EncodedHeadLayout layout = EncodedHead(encoding, shape.head_dim, shape.dense);
+  if (encoding == KvEncoding::kDense) return ReadRows(shape, page.data(), 0, rows);
+  const EncodedHeadLayout layout = EncodedHead(encoding, shape.head_dim);
   const int64_t dim = shape.head_dim;
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
     const std::byte* block = page.data() + h * layout.bytes;
-    if (encoding == KvEncoding::kDense) {
-      const int64_t row_bytes = dim * BytesOf(shape.dense);
-      for (int64_t s = 0; s < kSlots; ++s) {
-        GetDense(shape.dense, block + s * row_bytes, dim, rows.key(h, s));
-        GetDense(shape.dense, block + layout.value_codes + s * row_bytes, dim, rows.value(h, s));
-      }
-      continue;
-    }
     DecodeKeys(CodesOf(encoding), layout, block, h, dim, rows);
     DecodeValues(CodesOf(encoding), layout, block, h, dim, rows);
   }

@@ -1,8 +1,7 @@
 // The scalar definition of every operation: float storage, sums in double, nothing rounded in between.
 // One file an operation; each says its formula. What the other backends are judged by.
 //
-// Layouts: weights row-major as given (bf16 or f32); a KV page holds f32 keys [64, kv_heads, head_dim], then values
-// alike.
+// Layouts: weights row-major as given (bf16 or f32); KV pages hold f32 in DenseOrder::kSlots.
 #pragma once
 
 #include <span>

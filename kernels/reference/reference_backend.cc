@@ -41,31 +41,8 @@ class ReferenceBackend final : public Backend {
     }
     return {dest, packed, rows, cols};
   }
-  int64_t KvPageBytes(const int32_t kv_heads, const int32_t head_dim) const override {
-    return int64_t{2} * kPageTokens * kv_heads * head_dim * 4;
-  }
-
-  void ReadKv(const PageShape& shape, const std::byte* page, const int32_t place, const KvRows& rows) const override {
-    const auto* keys = reinterpret_cast<const float*>(page);
-    const float* values = keys + int64_t{kPageTokens} * shape.kv_heads * shape.head_dim;
-    for (int64_t s = 0; s < rows.slots; ++s) {
-      for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        const int64_t at = ((place + s) * shape.kv_heads + h) * shape.head_dim;
-        std::copy_n(keys + at, shape.head_dim, rows.key(h, s));
-        std::copy_n(values + at, shape.head_dim, rows.value(h, s));
-      }
-    }
-  }
-  void WriteKv(const PageShape& shape, const int32_t place, const ConstKvRows& rows, std::byte* page) const override {
-    auto* keys = reinterpret_cast<float*>(page);
-    float* values = keys + int64_t{kPageTokens} * shape.kv_heads * shape.head_dim;
-    for (int64_t s = 0; s < rows.slots; ++s) {
-      for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        const int64_t at = ((place + s) * shape.kv_heads + h) * shape.head_dim;
-        std::copy_n(rows.key(h, s), shape.head_dim, keys + at);
-        std::copy_n(rows.value(h, s), shape.head_dim, values + at);
-      }
-    }
+  PageShape KvPageShape(const int32_t kv_heads, const int32_t head_dim) const override {
+    return {kv_heads, head_dim, DType::kF32, DenseOrder::kSlots};
   }
 
   void Embed(const PackedMatrix& table, std::span<const int32_t> ids, const F32View out) override {

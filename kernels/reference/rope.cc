@@ -50,9 +50,7 @@ void QkvPrepare(const QkvArgs& args) {
     for (int32_t r = 0; r < span.rows; ++r) {
       const int64_t t = span.row_begin + r;
       const int64_t position = span.first_position + r;
-      float* keys = reinterpret_cast<float*>(span.kv.page(position / kPageTokens));
-      float* values = keys + kPageTokens * shape.kv_heads * dim;
-      const int64_t place = position % kPageTokens * shape.kv_heads * dim;
+      float* page = reinterpret_cast<float*>(span.kv.page(position / kPageTokens));
       for (int64_t h = 0; h < shape.heads; ++h) {
         const std::vector<float> q = NormAndRotate(args.q.row(t) + h * args.q_head_stride, args, args.q_norm, t);
         std::copy(q.begin(), q.end(), RowOf(args.q_out, t) + h * dim);
@@ -60,8 +58,9 @@ void QkvPrepare(const QkvArgs& args) {
       if (position < span.write_from) continue;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
         const std::vector<float> k = NormAndRotate(args.k.row(t) + h * dim, args, args.k_norm, t);
-        std::copy(k.begin(), k.end(), keys + place + h * dim);
-        std::copy(args.v.row(t) + h * dim, args.v.row(t) + (h + 1) * dim, values + place + h * dim);
+        float* key = page + (2 * h * kPageTokens + position % kPageTokens) * dim;
+        std::copy(k.begin(), k.end(), key);
+        std::copy(args.v.row(t) + h * dim, args.v.row(t) + (h + 1) * dim, key + kPageTokens * dim);
       }
     }
   }

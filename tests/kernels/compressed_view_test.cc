@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/dense_page.h"
 #include "tests/kernels/rig.h"
 
 namespace invar::kernels {
@@ -38,8 +39,8 @@ struct ViewParts {
 class OwnedView {
  public:
   OwnedView(const Rig& rig, Kv& kv, const ViewParts& parts)
-      : page_{kHeads, kDim, rig->numerics().kv}, log_degrees_(parts.log_degrees) {
-    const int64_t body_bytes = rig->BodyPageBytes(parts.encoding, page_);
+      : page_(rig->KvPageShape(kHeads, kDim)), log_degrees_(parts.log_degrees) {
+    const int64_t body_bytes = EncodedPageBytes(parts.encoding, page_);
     const int64_t tail_bytes = rig->KvPageBytes(kHeads, kDim);
     const int32_t all = (kv.slots + kPageTokens - 1) / kPageTokens;
     body_.resize(static_cast<size_t>(parts.body_pages * body_bytes));
@@ -48,10 +49,9 @@ class OwnedView {
       const int64_t first = int64_t{p} * kPageTokens;
       const KvRows rows = kv.rows().Slots(first, std::min<int64_t>(kPageTokens, kv.slots - first));
       if (p < parts.body_pages) {
-        rig->WriteBodyPage(parts.encoding, page_, rows,
-                           {body_.data() + p * body_bytes, static_cast<size_t>(body_bytes)});
+        EncodePage(parts.encoding, page_, rows, {body_.data() + p * body_bytes, static_cast<size_t>(body_bytes)});
       } else {
-        rig->WriteKv(page_, 0, rows, tail_.data() + (p - parts.body_pages) * tail_bytes);
+        WriteRows(page_, 0, rows, tail_.data() + (p - parts.body_pages) * tail_bytes);
         table_.push_back(p - parts.body_pages);
       }
     }
@@ -98,7 +98,7 @@ constexpr KvEncoding kCoded[] = {KvEncoding::kInt8, KvEncoding::kK8V4, KvEncodin
 
 // What an encoded view means, as rows.
 Kv Decoded(const Rig& rig, Kv kv, const ViewParts& parts) {
-  const PageShape page{kHeads, kDim, rig->numerics().kv};
+  const PageShape page = rig->KvPageShape(kHeads, kDim);
   std::vector<std::byte> bytes(static_cast<size_t>(EncodedPageBytes(parts.encoding, page)));
   for (int32_t p = 0; p < parts.body_pages; ++p) {
     const KvRows rows = kv.rows().Slots(int64_t{p} * kPageTokens, kPageTokens);
@@ -200,17 +200,17 @@ TEST_P(CompressedView, AgreesWithTheReference) {
 
 TEST_P(CompressedView, RowsOfPagesComeBackAsTheyWere) {
   const Rig rig(GetParam());
-  const PageShape page{kHeads, kDim, rig->numerics().kv};
+  const PageShape page = rig->KvPageShape(kHeads, kDim);
   Kv kv(64, 7);
   std::vector<std::byte> first(static_cast<size_t>(rig->KvPageBytes(kHeads, kDim)));
   std::vector<std::byte> second(first.size());
-  rig->WriteKv(page, 0, kv.rows(), first.data());
+  WriteRows(page, 0, kv.rows(), first.data());
   Kv back(64, 8);
-  rig->ReadKv(page, first.data(), 0, back.rows());
+  ReadRows(page, first.data(), 0, back.rows());
   EXPECT_EQ(BitsOf(back.keys), BitsOf(kv.keys));
   EXPECT_EQ(BitsOf(back.values), BitsOf(kv.values));
   for (const int32_t cut : {0, 20}) {
-    rig->WriteKv(page, cut, back.rows().Slots(cut, cut == 0 ? 20 : 44), second.data());
+    WriteRows(page, cut, back.rows().Slots(cut, cut == 0 ? 20 : 44), second.data());
   }
   EXPECT_EQ(first, second);
 }

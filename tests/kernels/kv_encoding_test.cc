@@ -204,7 +204,7 @@ TEST(KvEncoding, PacksTheFirstSlotIntoTheLowBits) {
     page.rows().value(0, s)[1] = 16.0F;
   }
   const std::vector<std::byte> bytes = Encoded(KvEncoding::kKivi4, page);
-  const EncodedHeadLayout layout = EncodedHead(KvEncoding::kKivi4, 2, DType::kBf16);
+  const EncodedHeadLayout layout = EncodedHead(KvEncoding::kKivi4, 2);
   EXPECT_EQ(bytes[0], std::byte{0x10});
   EXPECT_EQ(bytes[1], std::byte{0x32});
   EXPECT_EQ(bytes[32], std::byte{0x10}) << "the second channel begins after 32 bytes";

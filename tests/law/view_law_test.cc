@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/dense_page.h"
 #include "tests/support/tiny_model.h"
 
 namespace invar::models {
@@ -40,19 +41,19 @@ View MakeView(const TinyModel& tiny, const SequenceMemory& memory, const Forward
               const KvEncoding encoding) {
   const ModelSpec& spec = tiny.model->spec();
   const kernels::AttentionShape& shape = spec.attention.shape;
-  const kernels::PageShape page{shape.kv_heads, shape.head_dim, tiny.backend->numerics().kv};
+  const kernels::PageShape page = tiny.backend->KvPageShape(shape.kv_heads, shape.head_dim);
   const int64_t row = int64_t{shape.kv_heads} * shape.head_dim;
   std::vector<float> keys(static_cast<size_t>(64 * row));
   std::vector<float> values(keys.size());
   const kernels::KvRows rows{keys.data(), values.data(), 64, shape.head_dim, row};
   View view;
-  const auto bytes = static_cast<size_t>(tiny.backend->BodyPageBytes(encoding, page));
+  const auto bytes = static_cast<size_t>(kernels::EncodedPageBytes(encoding, page));
   for (const int64_t offset : spec.attention.page_offsets_bytes) {
     std::vector<std::byte>& body = view.bodies.emplace_back(bytes * static_cast<size_t>(body_pages));
     for (int32_t p = 0; p < body_pages; ++p) {
       const int64_t at = int64_t{full.pages[static_cast<size_t>(p)].value()} * spec.page_bytes + offset;
-      tiny.backend->ReadKv(page, memory.pages + at, 0, rows);
-      tiny.backend->WriteBodyPage(encoding, page, rows, {body.data() + bytes * static_cast<size_t>(p), bytes});
+      kernels::ReadRows(page, memory.pages + at, 0, rows);
+      kernels::EncodePage(encoding, page, rows, {body.data() + bytes * static_cast<size_t>(p), bytes});
     }
     view.layers.push_back(
         {.body = {.bytes = body.data(), .pages = body_pages, .encoding = encoding, .log_degrees = nullptr},

@@ -1,0 +1,142 @@
+// Layer by layer, each on one thread: layers are many, and every one of them takes a float copy of its rows.
+#include "engine/compressed/compressed_kv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/dense_page.h"
+
+namespace invar::engine {
+namespace {
+
+constexpr int64_t kPage = kernels::kPageTokens;
+
+kernels::PageShape ShapeOf(const models::Model& model) {
+  const kernels::AttentionShape& shape = model.spec().attention.shape;
+  Check(model.backend() != nullptr && shape.window == 0, "the model's KV can be viewed");
+  return model.backend()->KvPageShape(shape.kv_heads, shape.head_dim);
+}
+
+}  // namespace
+
+CompressedKv::CompressedKv(const models::Model& model, const cache::Compressor& compressor, const cache::Budget budget)
+    : model_(model), compressor_(compressor), budget_(budget), shape_(ShapeOf(model)) {}
+
+int32_t CompressedKv::tail_slots() const {
+  int64_t most = 0;
+  for (const cache::CompressedLayer& layer : layers_) most = std::max(most, layer.tail_slots());
+  return static_cast<int32_t>(most);
+}
+
+int64_t CompressedKv::body_bytes() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const cache::CompressedLayer& layer = layers_[i];
+    bytes += layer.body_pages() * kernels::EncodedPageBytes(layer.encoding(), shape_) +
+             static_cast<int64_t>(log_degrees_[i].size() * sizeof(float));
+  }
+  return bytes;
+}
+
+void CompressedKv::Make(const PageRows& full, const int32_t tokens) {
+  std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
+  ForEach(made.size(), [&](const size_t i) {
+    const Floats floats = Read(i, full, 0, tokens);
+    made[i] = compressor_.Prefill(shape_, floats.rows, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
+  });
+  layers_.clear();
+  for (std::optional<cache::CompressedLayer>& layer : made) layers_.push_back(*std::move(layer));
+  tokens_ = tokens;
+  UpdateDegrees();
+}
+
+void CompressedKv::TakeFull(const PageRows& full, const int32_t rows) {
+  Take(full, rows, [this](size_t) { return tokens_; });
+}
+
+void CompressedKv::TakeTail(const PageRows& tail, const int32_t rows) {
+  Take(tail, rows, [this](const size_t i) { return layers_[i].tail_slots(); });
+}
+
+template <typename FirstPlace>
+void CompressedKv::Take(const PageRows& from, const int32_t rows, const FirstPlace& first_place) {
+  ForEach(layers_.size(), [&](const size_t i) { layers_[i].Append(Read(i, from, first_place(i), rows).rows); });
+  tokens_ += rows;
+}
+
+void CompressedKv::Settle() {
+  ForEach(layers_.size(), [&](const size_t i) {
+    compressor_.Maintain(layers_[i], tokens_, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
+  });
+  UpdateDegrees();
+}
+
+void CompressedKv::WriteTail(const int32_t from_slot, const PageRows& tail) const {
+  const models::ModelSpec& spec = model_.spec();
+  ForEach(layers_.size(), [&](const size_t i) {
+    const kernels::ConstKvRows rows = layers_[i].tail();
+    for (int64_t slot = from_slot; slot < rows.slots;) {
+      const int64_t count = std::min(kPage - slot % kPage, rows.slots - slot);
+      std::byte* const page = tail.arena + int64_t{tail.pages[static_cast<size_t>(slot / kPage)].value()} * spec.page_bytes;
+      kernels::WriteRows(shape_, static_cast<int32_t>(slot % kPage), rows.Slots(slot, count),
+                         page + spec.attention.page_offsets_bytes[i]);
+      slot += count;
+    }
+  });
+}
+
+std::span<const models::ViewLayer> CompressedKv::At(const Position first) {
+  described_.clear();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const cache::CompressedLayer& layer = layers_[i];
+    described_.push_back({.body = {.bytes = layer.body_pages() > 0 ? layer.page(0).data() : nullptr,
+                                   .pages = static_cast<int32_t>(layer.body_pages()),
+                                   .encoding = layer.encoding(),
+                                   .log_degrees = log_degrees_[i].empty() ? nullptr : log_degrees_[i].data()},
+                          .slots = static_cast<int32_t>(layer.slots()) + first.value() - tokens_});
+  }
+  return described_;
+}
+
+template <typename Work>
+void CompressedKv::ForEach(const size_t count, const Work& work) const {
+  model_.backend()->pool().ParallelFor(static_cast<int64_t>(count), [&](const int64_t i) { work(static_cast<size_t>(i)); });
+}
+
+CompressedKv::Floats CompressedKv::Read(const size_t layer, const PageRows& from, const int64_t first,
+                                        const int64_t count) const {
+  const models::ModelSpec& spec = model_.spec();
+  const int64_t row_floats = int64_t{shape_.kv_heads} * shape_.head_dim;
+  Floats out;
+  out.keys.resize(static_cast<size_t>(count * row_floats));
+  out.values.resize(out.keys.size());
+  out.rows = {out.keys.data(), out.values.data(), count, shape_.head_dim, row_floats};
+  for (int64_t place = first; place < first + count;) {
+    const int64_t rows = std::min(kPage - place % kPage, first + count - place);
+    const std::byte* const page =
+        from.arena + int64_t{from.pages[static_cast<size_t>(place / kPage)].value()} * spec.page_bytes;
+    kernels::ReadRows(shape_, page + spec.attention.page_offsets_bytes[layer], static_cast<int32_t>(place % kPage),
+                      out.rows.Slots(place - first, rows));
+    place += rows;
+  }
+  return out;
+}
+
+void CompressedKv::UpdateDegrees() {
+  log_degrees_.resize(layers_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    std::vector<float>& logs = log_degrees_[i];
+    logs.clear();
+    if (!layers_[i].has_degrees()) continue;
+    for (int64_t p = 0; p < layers_[i].body_pages(); ++p) {
+      for (const cache::SlotMark& mark : layers_[i].page_marks(p)) {
+        logs.push_back(mark.degree == 1 ? 0.0F : static_cast<float>(std::log(static_cast<double>(mark.degree))));
+      }
+    }
+  }
+}
+
+}  // namespace invar::engine

@@ -1,0 +1,79 @@
+// CompressedKv: the compressed view of one sequence's attention KV, all layers of it, as forwards read it
+// (models::ForwardSpan::view): bodies here, the slots behind them in pages of whoever holds it. Which positions it
+// stands for and when it is brought up to date is the holder's to say.
+//
+//   positions   [0, tokens())                         [tokens(), ...)
+//   slots       | bodies | tail: in the pages         | rows that forwards on the view write behind it
+//
+// Threads: engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "cache/compressor.h"
+#include "models/model.h"
+
+namespace invar::engine {
+
+// Where pages lie: of a pool of whole pages of the model (spec().page_bytes).
+struct PageRows {
+  std::byte* arena = nullptr;
+  std::span<const PageId> pages;
+};
+
+class CompressedKv {
+ public:
+  // Requires: `model` and `compressor` outlive this; the model has a backend, and no layer has a window.
+  CompressedKv(const models::Model& model, const cache::Compressor& compressor, cache::Budget budget);
+
+  int32_t tokens() const { return tokens_; }
+  // Slots behind the body, of the layer with the most of them.
+  int32_t tail_slots() const;
+  // Of all bodies: pages and log degrees. What only upkeep reads is not counted: marks, and the tail's rows in float.
+  int64_t body_bytes() const;
+
+  // The view of positions [0, tokens), whose full KV lies in `full`. Replaces what there was.
+  void Make(const PageRows& full, int32_t tokens);
+  // The next `rows` positions become the tail's end: of full KV, or as a forward on this view wrote them into `tail`.
+  void TakeFull(const PageRows& full, int32_t rows);
+  void TakeTail(const PageRows& tail, int32_t rows);
+  // Drops, merges and encodes what the budget of tokens() tokens asks for: the end of a round.
+  void Settle();
+  // Writes the tail's slots from `from_slot` on to where forwards read them: the first places of `tail`.
+  void WriteTail(int32_t from_slot, const PageRows& tail) const;
+
+  // What a span of the sequence that begins at `first` reads; valid until the next call. Requires: its pages hold the
+  // tail and the rows of [tokens(), first).
+  std::span<const models::ViewLayer> At(Position first);
+
+ private:
+  template <typename Work>
+  void ForEach(size_t count, const Work& work) const;
+  template <typename FirstPlace>
+  void Take(const PageRows& from, int32_t rows, const FirstPlace& first_place);
+  // Rows of places [first, first + count) of a layer, as floats, [places][kv_heads][dim].
+  struct Floats {
+    std::vector<float> keys;
+    std::vector<float> values;
+    kernels::KvRows rows{};
+  };
+  Floats Read(size_t layer, const PageRows& from, int64_t first, int64_t count) const;
+  void UpdateDegrees();
+
+  // Set at construction.
+  const models::Model& model_;
+  const cache::Compressor& compressor_;
+  const cache::Budget budget_;
+  const kernels::PageShape shape_;
+
+  int32_t tokens_ = 0;
+  std::vector<cache::CompressedLayer> layers_;
+  std::vector<std::vector<float>> log_degrees_;  // Of each body, [pages][kv_heads][64]; empty: one each.
+  std::vector<models::ViewLayer> described_;     // What At gave.
+};
+
+}  // namespace invar::engine

@@ -1,0 +1,68 @@
+#include "engine/compressed/served_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "cache/state_shape.h"
+
+namespace invar::engine {
+namespace {
+
+// What a view must save to serve, in pages: one for the tail's growth up to the next boundary, one for roundings.
+constexpr int64_t kLeastSavedPages = 2;
+// Until it does, it is tried again when the text is longer by a share: so all trying together costs a few times as much
+// as the last try.
+constexpr int32_t kRetryShare = 4;
+
+}  // namespace
+
+ServedView::ServedView(const models::Model& model, const Request::Approximation& wish, const int32_t prompt_tokens)
+    : spec_(model.spec()),
+      compressor_(cache::MakeCompressor(wish.compressor).value()),
+      first_(prompt_tokens),
+      kv_(model, *compressor_, wish.kv_budget.has_value() ? cache::Budget::Share(*wish.kv_budget) : cache::Budget::Share(1.0)),
+      boundary_(first_) {}
+
+void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease,
+                           const std::span<const TokenId> computed, const TimeNs now) {
+  const auto tokens = static_cast<int32_t>(computed.size());
+  Check(IsDue(tokens), "a view is brought up to date at its boundaries", tokens, boundary_);
+  const PageRows pages{cache.memory().pages().arena(), lease.pages().ids()};
+  if (serves()) {
+    kv_.TakeTail(pages, tokens - kv_.tokens());
+    kv_.Settle();
+  } else {
+    kv_.Make(pages, tokens);
+    const int64_t body_pages = (kv_.body_bytes() + spec_.page_bytes - 1) / spec_.page_bytes;
+    const int64_t needed = body_pages + cache::StateShape::PagesFor(kv_.tail_slots());
+    if (needed + kLeastSavedPages > lease.pages().size()) {
+      boundary_ = tokens + std::max(kUpkeepTokens, tokens / kRetryShare);
+      return;
+    }
+  }
+  Replace(cache, lease, computed, now);
+  boundary_ = tokens + kUpkeepTokens;
+}
+
+// What it holds goes before the bodies take its place, so that both need not fit at once.
+void ServedView::Replace(cache::CacheManager& cache, cache::PrefixLease& lease, const std::span<const TokenId> computed,
+                         const TimeNs now) {
+  cache.GiveUpPages(lease, computed, now);
+  claim_.reset();
+  claim_ = cache.Reserve(kv_.body_bytes(), now);
+  cache.Extend(lease, kv_.tail_slots(), now);
+  kv_.WriteTail(0, {cache.memory().pages().arena(), lease.pages().ids()});
+}
+
+std::span<const models::ViewLayer> ServedView::At(const Position first) {
+  if (!serves()) return {};
+  return kv_.At(first);
+}
+
+void ServedView::Forget() {
+  claim_.reset();
+  boundary_ = first_;
+}
+
+}  // namespace invar::engine
