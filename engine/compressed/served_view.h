@@ -47,14 +47,13 @@ class ServedView {
   bool IsDue(const int32_t computed) const { return computed == boundary_; }
   // The last position that a span from `computed` on may run up to.
   int32_t SpanEnd(const int32_t computed) const { return IsDue(computed) ? computed + kUpkeepTokens : boundary_; }
-  // Pages beyond those the sequence holds that MakeReady may take, of `pages` held and `own` of them held by nobody else.
-  int32_t SparePages(const int32_t computed, const int32_t pages, const int32_t own) const {
-    if (!IsDue(computed)) return 0;
-    return serves() ? 1 : pages - own;
-  }
+  // Pages that MakeReady may take beyond what it gives back: at the first time as many as the sequence shares.
+  bool Parts(const int32_t computed) const { return IsDue(computed) && !serves(); }
+  int32_t SparePages(const int32_t computed) const { return IsDue(computed) && serves() ? 1 : 0; }
 
   // Brings the view up to `computed.size()` tokens, all that are computed. Effects: the sequence's pages go where the
-  // view takes their place; what remains are those of its tail. Requires: it is due, and SparePages are free.
+  // view takes their place; what remains are those of its tail. Requires: it is due, and what
+  // SparePages and Parts say is free.
   void MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
   // What a span that begins at `first` reads; empty where the sequence runs on full KV.
   std::span<const models::ViewLayer> At(Position first);

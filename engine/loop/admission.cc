@@ -58,11 +58,13 @@ void Admission::TakeSnapshot() {
                             .logits_from = sequence->logits_from(),
                             .pages = sequence->pages(),
                             .own_pages = sequence->own_pages(cache_.memory().pages()),
+                            .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
                             .drafted = static_cast<int32_t>(sequence->draft().size())};
     if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
       view.saved_tokens = served->saved_tokens();
       view.span_end = served->SpanEnd(view.computed);
-      view.spare_pages = served->SparePages(view.computed, view.pages, view.own_pages);
+      view.spare_pages = served->SparePages(view.computed);
+      view.parts = served->Parts(view.computed);
       const auto body_pages = static_cast<int32_t>((served->bytes() + page_bytes - 1) / page_bytes);
       snapshot_.free_pages -= body_pages;
       view.own_pages += body_pages;

@@ -144,7 +144,7 @@ class Planner {
     }
     length = std::min(length, RoomIn(candidate));
     const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + length - view.saved_tokens));
-    candidate.spare = view.spare_pages;
+    candidate.spare = SpareFor(candidate);
     free_pages_ -= pages - candidate.pages + candidate.spare;
     candidate.pages = pages;
     candidate.span = Span{view.id, view.computed, length, std::max(0, length - unscored)};
@@ -187,8 +187,17 @@ class Planner {
   }
   // In the pages it holds and those that are free; none where what it must find free is not.
   int32_t RoomIn(const Candidate& candidate) const {
-    const int32_t free = free_pages_ - candidate.view.spare_pages;
+    const int32_t free = free_pages_ - SpareFor(candidate);
     return free < 0 ? 0 : Room(candidate.view, candidate.pages + free);
+  }
+  // What it shares it shares with somebody who is still here.
+  int32_t SpareFor(const Candidate& needy) const {
+    if (!needy.view.parts) return needy.view.spare_pages;
+    int32_t of_others = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.live() && candidate.view.id != needy.view.id) of_others += candidate.pages;
+    }
+    return needy.view.spare_pages + std::min(needy.view.shared_pages, of_others);
   }
 
   // Whose pages `needy` may take: a paused one's, else the lowest-ranked below itself.

@@ -50,10 +50,11 @@ struct SequenceView {
   // Of `computed`, those that take no places in its pages: of a sequence on a compressed view.
   int32_t saved_tokens = 0;
   int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; above `computed`.
-  int32_t spare_pages = 0;       // Pages that must be free beside those of its span, for it to run at all.
+  int32_t spare_pages = 0;       // Pages that must be free beside those of its span, for it to run at all,
+  bool parts = false;            // and as many as it shares with running ones, which it then gives up.
   int32_t pages = 0;             // Held.
   int32_t own_pages = 0;  // What preempting it frees at once: of these, those held by nobody else, and its view's.
-  // Of a waiting one: pages that running sequences hold and it would share, 0 where that is not known.
+  // Pages that other running sequences hold too; of a waiting one, that it would share, 0 where that is not known.
   int32_t shared_pages = 0;
   int32_t drafted = 0;  // Tokens guessed to follow the known ones; where one token is left to run.
 };
