@@ -40,6 +40,8 @@ void FillTier(const cache::TierReport& tier, v1::TierStatistics& proto) {
   proto.set_store_failures(stats.all_put_misses());
   proto.set_read_bytes(stats.bytes_read);
   proto.set_written_bytes(stats.bytes_written);
+  proto.set_paused(stats.paused != 0);
+  proto.set_pauses(stats.pauses);
 }
 
 void FillTotals(const engine::CacheSnapshot& snapshot, v1::CacheTotals& proto) {
@@ -76,6 +78,7 @@ void FillTotals(const engine::CacheSnapshot& snapshot, v1::CacheTotals& proto) {
   proto.set_tier_loads_failed(report.tier_loads.failed);
   proto.set_tier_loads_too_dear(report.tier_loads.too_dear);
   proto.set_tier_loaded_tokens(report.tier_loads.tokens);
+  proto.set_tier_loads_paused(report.tier_loads.paused);
 }
 
 void FillTenant(const cache::TreeReport::Tenant& tenant, v1::TenantCache& proto) {

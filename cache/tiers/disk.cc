@@ -118,8 +118,8 @@ class DiskStore final : public TierStore {
         store_(Sha256(options_.store_id)),
         files_(files),
         lock_(std::move(lock)),
-        reading_("reading from the disk tier in " + options_.path),
-        writing_("writing to the disk tier in " + options_.path),
+        reading_("reading from " + title()),
+        writing_("writing to " + title()),
         direct_(options_.direct),
         index_(options_.budget_bytes) {}
 
@@ -170,6 +170,7 @@ class DiskStore final : public TierStore {
   }
 
   std::string_view name() const override { return "disk"; }
+  std::string title() const override { return "the disk tier in " + options_.path; }
 
   std::vector<TierRecord> Inventory() override {
     std::vector<RecordName> names;

@@ -34,6 +34,7 @@ struct PrefixLoader::Found {
   std::optional<Part> state;
   int32_t tail_tokens = 0;  // Positions of the last page that come with the state.
   bool is_cut = false;      // A deeper point has no room.
+  bool is_paused = false;   // A tier that is left alone has some of it.
 };
 
 // One request's wait. Buffers are shared with the tiers, which may still hold them when the load has ended.
@@ -123,6 +124,14 @@ PrefixLoader::Found PrefixLoader::Search(const Load& load, const TimeNs now) con
   const int64_t room = options_.copy_bytes_max - copy_bytes_;
   Found found;
   found.first_page = load.have.kv_tokens / kPageTokens;
+  // One that is left alone counts as having nothing: another may have it too.
+  std::vector<char> is_paused;
+  for (const KnownTier& tier : tiers_) is_paused.push_back(tier.tier().is_paused() ? 1 : 0);
+  const auto has = [&](const size_t t, const TierKey& key) {
+    if (!tiers_[t].known().Has(key, now)) return false;
+    found.is_paused = found.is_paused || is_paused[t] != 0;
+    return is_paused[t] == 0;
+  };
   std::vector<Part> pages;
   // Takes the point after `at` tokens where it is deeper than the last and fits.
   const auto take = [&](const int64_t at, const int32_t tail_tokens, std::optional<Part> state) {
@@ -144,7 +153,7 @@ PrefixLoader::Found PrefixLoader::Search(const Load& load, const TimeNs now) con
     for (size_t t = 0; t < tiers_.size() && has_state; ++t) {
       for (const KnownRecords::State& state : tiers_[t].known().StatesOf(DirectoryKey(chain))) {
         const auto tail = static_cast<int32_t>(state.tail.size());
-        if (begin + tail > static_cast<int64_t>(load.tokens.size()) || !tiers_[t].known().Has(state.key, now)) continue;
+        if (begin + tail > static_cast<int64_t>(load.tokens.size()) || !has(t, state.key)) continue;
         if (!std::ranges::equal(state.tail, std::span(load.tokens).subspan(begin, tail))) continue;
         take(begin + tail, tail, Part{t, state.key, StateHeader(chain, state.tail)});
       }
@@ -153,9 +162,10 @@ PrefixLoader::Found PrefixLoader::Search(const Load& load, const TimeNs now) con
     if (static_cast<int32_t>(page) < found.first_page) continue;
     const Digest& after = load.chain[page + 1];
     const TierKey key = PageKey(after);
-    const auto tier = std::ranges::find_if(tiers_, [&](const KnownTier& t) { return t.known().Has(key, now); });
-    if (tier == tiers_.end()) break;
-    pages.push_back({static_cast<size_t>(tier - tiers_.begin()), key, PageHeader(after)});
+    size_t tier = 0;
+    while (tier < tiers_.size() && !has(tier, key)) ++tier;
+    if (tier == tiers_.size()) break;
+    pages.push_back({tier, key, PageHeader(after)});
   }
   return found;
 }
@@ -221,6 +231,7 @@ void PrefixLoader::Learn(const TierRecord& record, KnownTier& tier, const Load& 
 bool PrefixLoader::BeginReads(Load& load, const TimeNs now) {
   for (KnownTier& tier : tiers_) tier.ForgetGone();
   Found found = Search(load, now);
+  if (found.is_paused) ++counts_.paused;
   if (found.tokens == 0) {
     if (found.is_cut) ++counts_.refused;
     return false;

@@ -24,6 +24,11 @@ bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const Tim
   bool all = true;
   for (KnownTier& to : tiers_) {
     to.ForgetGone();
+    // Nobody waits for one that does not answer.
+    if (to.tier().is_paused()) {
+      ++counts_.refused;
+      continue;
+    }
     // A state whose pages are missing could not be resumed from.
     all = WritePages(to, image, path, now) && (image.state.empty() || WriteState(to, image, path, now)) && all;
   }

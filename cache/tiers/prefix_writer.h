@@ -39,7 +39,8 @@ class PrefixWriter {
   // Requires: `tiers` outlives this.
   PrefixWriter(Options options, std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events);
 
-  // Copies and queues what no tier has of `image` yet. False: something was refused.
+  // Copies and queues what no tier has of `image` yet. False: no room for something; tiers that are paused are passed
+  // over.
   bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
 
   const PrefixWriteCounts& counts() const { return counts_; }

@@ -16,7 +16,6 @@
 // Nothing from the server is believed before its MAC (record_mac.h) is right: a wrong one is DATA_LOSS, counted, and
 // the entry is deleted. An instance with another secret or of another model does not even meet our entries: their names
 // differ.
-// A server that fails some times in a row is left alone for a while (circuit_breaker.h); calls meanwhile are misses.
 #include <fmt/format.h>
 #include <openssl/rand.h>
 
@@ -29,7 +28,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cache/tiers/byte_stream.h"
-#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/drop_log.h"
 #include "cache/tiers/record_mac.h"
 #include "cache/tiers/resp_connection.h"
@@ -145,10 +143,11 @@ class RespStore final : public TierStore {
         era_ttl_text_(std::to_string(2 * options_.ttl_ms)),
         mac_(options_.secret, options_.store_id),
         tls_(std::move(tls)),
-        clock_(clock),
-        breaker_(options_.breaker) {}
+        clock_(clock) {}
 
   std::string_view name() const override { return "remote"; }
+  std::string title() const override { return "the remote tier at " + options_.address; }
+  bool is_server() const override { return true; }
   std::vector<TierRecord> Inventory() override { return {}; }
 
   StatusOr<std::vector<TierRecord>> Find(const std::span<const TierKey> keys, TierTransfer& call) override {
@@ -284,15 +283,13 @@ class RespStore final : public TierStore {
   }
   std::string ChunkName(const Mac& mac) const { return options_.key_prefix + ":c:" + ToHex(mac); }
 
-  // Runs `work` on a connection, or says why there is none; judges the server by what comes of it.
+  // Runs `work` on a connection, or says why there is none.
   template <typename Work>
   Status WithConnection(TierTransfer& call, const Work& work) {
-    const TimeNs begin = clock_.Now();
-    const TimeNs deadline = std::min(call.deadline(), begin + options_.io_timeout);
+    const TimeNs deadline = std::min(call.deadline(), clock_.Now() + options_.io_timeout);
     ConnectionPtr connection;
     {
       const MutexLock lock(mu_);
-      if (!breaker_.Admit(begin)) return Unavailable("remote: the server failed lately and is left alone for a while");
       if (!idle_.empty()) {
         connection = std::move(idle_.back());
         idle_.pop_back();
@@ -310,22 +307,9 @@ class RespStore final : public TierStore {
       }
     }
     if (status.ok()) status = work(*connection, deadline);
-    const bool is_server_down = status.code() == StatusCode::kUnavailable ||
-                                status.code() == StatusCode::kDeadlineExceeded ||
-                                status.code() == StatusCode::kPermissionDenied;
-    if (connection != nullptr && !connection->IsReusable()) connection.reset();
+    if (connection == nullptr || !connection->IsReusable()) return status;
     const MutexLock lock(mu_);
-    const bool was_open = breaker_.is_open();
-    if (is_server_down) {
-      breaker_.Failed(clock_.Now());
-    } else {
-      breaker_.Succeeded();
-    }
-    if (breaker_.is_open() != was_open) {
-      Logger("cache")->warn("the remote tier at {} {}", options_.address,
-                            was_open ? "answers again" : "is left alone for a while: " + status.message());
-    }
-    if (connection != nullptr) idle_.push_back(std::move(connection));
+    idle_.push_back(std::move(connection));
     return status;
   }
 
@@ -524,7 +508,6 @@ class RespStore final : public TierStore {
 
   mutable Mutex mu_;
   std::vector<ConnectionPtr> idle_ GUARDED_BY(mu_);
-  CircuitBreaker breaker_ GUARDED_BY(mu_);
   DropLog drops_ GUARDED_BY(mu_);
   int64_t damaged_ GUARDED_BY(mu_) = 0;
 };

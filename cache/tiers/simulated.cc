@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/split_mix64.h"
 #include "cache/tiers/puts_under_way.h"
 #include "cache/tiers/tally.h"
+#include "cache/tiers/tier_guard.h"
 
 namespace invar::cache {
 namespace {
@@ -23,7 +25,11 @@ enum class Fate { kWell, kLate, kFailed, kFailedAfterwards, kLost, kDamaged };
 class SimulatedTier final : public Tier {
  public:
   SimulatedTier(std::unique_ptr<TierStore> store, const Clock& clock, const SimulatedTierOptions& options)
-      : store_(std::move(store)), clock_(clock), options_(options), random_(options.seed) {
+      : store_(std::move(store)),
+        clock_(clock),
+        options_(options),
+        random_(options.seed),
+        guard_(options.breaker, *store_) {
     Check(options.delay_min > 0 && options.delay_min <= options.delay_max, "every call takes some time");
   }
 
@@ -72,7 +78,8 @@ class SimulatedTier final : public Tier {
   }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
 
-  TierStats Stats() const override { return tally_.Read(store_->Contents()); }
+  bool is_paused() const override { return guard_.is_paused(clock_.Now()); }
+  TierStats Stats() const override { return tally_.Read(store_->Contents(), guard_, clock_.Now()); }
 
   TimeNs Poll(const TimeNs now) override {
     while (!open_.empty() && open_.begin()->first.first <= now) {
@@ -87,6 +94,7 @@ class SimulatedTier final : public Tier {
     TierCall kind;
     std::shared_ptr<TierTransfer> transfer;
     std::optional<TierKey> put;  // The key, of puts.
+    CircuitBreaker::Pass pass;
     TimeNs began;
     Fate fate;
     std::function<void(Call&, TimeNs)> carry_out;
@@ -106,8 +114,14 @@ class SimulatedTier final : public Tier {
     if (Status admitted = tally_.Admit(kind, transfer->bytes(), options_.limits, store_->name()); !admitted.ok()) {
       return admitted;
     }
-    transfer->Accept(next_sequence_++);
     const TimeNs now = clock_.Now();
+    const CircuitBreaker::Pass pass = guard_.Admit(now);
+    if (pass == CircuitBreaker::Pass::kRefused) {
+      Status refused = guard_.Refusal();
+      tally_.End(kind, refused, transfer->bytes(), 0);
+      return refused;
+    }
+    transfer->Accept(next_sequence_++);
     const double transfer_s = static_cast<double>(transfer->bytes()) / options_.bytes_per_second;
     TimeNs due = now + options_.delay_min + Below(options_.delay_max - options_.delay_min + 1) +
                  static_cast<TimeNs>(transfer_s * 1e9);
@@ -121,6 +135,7 @@ class SimulatedTier final : public Tier {
     Call call{.kind = kind,
               .transfer = std::move(transfer),
               .put = kind == TierCall::kPut ? key : std::nullopt,
+              .pass = pass,
               .began = now,
               .fate = fate,
               .carry_out = {},
@@ -173,6 +188,8 @@ class SimulatedTier final : public Tier {
     Check(call.transfer->End(), "a call ends once");
     if (call.put.has_value()) puts_.Remove(*call.put, *call.transfer);
     tally_.End(call.kind, status, call.transfer->bytes(), ToSeconds(now - call.began));
+    const std::string news = guard_.End(call.pass, status, call.transfer->deadline(), now);
+    if (!news.empty()) Logger("cache")->warn("{}", news);
     run_done();
   }
 
@@ -199,6 +216,7 @@ class SimulatedTier final : public Tier {
   std::map<std::pair<TimeNs, uint64_t>, Call> open_;  // By due time.
   PutsUnderWay puts_;
   TierTally tally_;
+  TierGuard guard_;
 };
 
 }  // namespace

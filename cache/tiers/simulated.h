@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/tier.h"
 #include "cache/tiers/tier_store.h"
 
@@ -14,6 +15,7 @@ namespace invar::cache {
 struct SimulatedTierOptions {
   uint64_t seed = 0;
   TierLimits limits = {};
+  CircuitBreaker::Options breaker = {};
 
   // How long a call takes: something between, plus its bytes at this rate.
   TimeNs delay_min = 100'000;

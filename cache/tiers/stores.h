@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cache/tiers/byte_stream.h"
-#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/file_layer.h"
 #include "cache/tiers/tier_store.h"
 
@@ -58,7 +57,6 @@ struct RemoteOptions {
   int64_t ttl_ms = int64_t{24} * 3600 * 1000;
   TimeNs io_timeout = TimeNs{10} * 1'000'000'000;  // Of a whole call; an earlier deadline of the call wins.
   std::optional<TlsOptions> tls = {};
-  CircuitBreaker::Options breaker = {};
 };
 
 // Does not connect yet: a server that is down costs misses, not the start.

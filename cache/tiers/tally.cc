@@ -69,13 +69,15 @@ void TierTally::Count(const TierCall call, const Status& status) {
   }
 }
 
-TierStats TierTally::Read(const TierContents& contents) const {
+TierStats TierTally::Read(const TierContents& contents, const TierGuard& guard, const TimeNs now) const {
   TierStats out = stats_;
   out.records = contents.records;
   out.bytes = contents.bytes;
   out.budget_bytes = contents.budget_bytes;
   out.evictions = contents.evictions;
   out.damaged = contents.damaged;
+  out.paused = guard.is_paused(now) ? 1 : 0;
+  out.pauses = guard.pauses();
   out.in_flight = reading_.calls + writing_.calls + dropping_.calls;
   out.in_flight_bytes = reading_.bytes + writing_.bytes;
   out.write_bytes_per_second = writes_.bytes_per_second();

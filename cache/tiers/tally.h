@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cache/tiers/tier.h"
+#include "cache/tiers/tier_guard.h"
 #include "cache/tiers/tier_store.h"
 
 namespace invar::cache {
@@ -33,7 +34,7 @@ class TierTally {
   // A call that was refused for another reason.
   void Refuse(TierCall call, const Status& status);
 
-  TierStats Read(const TierContents& contents) const;
+  TierStats Read(const TierContents& contents, const TierGuard& guard, TimeNs now) const;
 
  private:
   struct InFlight {

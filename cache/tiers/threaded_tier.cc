@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "cache/tiers/puts_under_way.h"
 #include "cache/tiers/tally.h"
+#include "cache/tiers/tier_guard.h"
 
 namespace invar::cache {
 namespace {
@@ -26,7 +28,8 @@ struct Job {
 
   const TierCall call;
   TierTransfer transfer;
-  std::optional<TierKey> put;  // The key, of puts.
+  std::optional<TierKey> put;                                  // The key, of puts.
+  CircuitBreaker::Pass pass = CircuitBreaker::Pass::kRefused;  // Guarded by the tier's lock.
   // Works on the store; then ends the job with the result, unless it has ended.
   std::function<void()> run;
   // Gives the reason to the caller's `done`.
@@ -37,7 +40,11 @@ using JobPtr = std::shared_ptr<Job>;
 class ThreadedTier final : public Tier {
  public:
   ThreadedTier(std::unique_ptr<TierStore> store, const Clock& clock, const ThreadedTierOptions& options)
-      : store_(std::move(store)), clock_(clock), options_(options), next_sequence_(store_->first_sequence()) {
+      : store_(std::move(store)),
+        clock_(clock),
+        options_(options),
+        next_sequence_(store_->first_sequence()),
+        guard_(options.breaker, *store_) {
     Check(options.threads > 0 && options.limits.queue_max > 0, "a tier has threads and a queue");
     for (int i = 0; i < options.threads; ++i) thfirst_.emplace_back([this] { Work(); });
     thfirst_.emplace_back([this] { EndLateJobs(); });
@@ -119,10 +126,15 @@ class ThreadedTier final : public Tier {
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
   TimeNs keeps_for() const override { return store_->keeps_for(); }
 
+  bool is_paused() const override {
+    const MutexLock lock(mu_);
+    return guard_.is_paused(clock_.Now());
+  }
+
   TierStats Stats() const override {
     const TierContents contents = store_->Contents();
     const MutexLock lock(mu_);
-    return tally_.Read(contents);
+    return tally_.Read(contents, guard_, clock_.Now());
   }
 
  private:
@@ -141,6 +153,12 @@ class ThreadedTier final : public Tier {
       if (closing_) return Closed();
       Status admitted = tally_.Admit(job->call, job->transfer.bytes(), options_.limits, store_->name());
       if (!admitted.ok()) return admitted;
+      job->pass = guard_.Admit(clock_.Now());
+      if (job->pass == CircuitBreaker::Pass::kRefused) {
+        Status refused = guard_.Refusal();
+        tally_.End(job->call, refused, job->transfer.bytes(), 0);
+        return refused;
+      }
       is_nearest = open_.empty() || job->transfer.deadline() < open_.begin()->first;
       job->transfer.Accept(next_sequence_++);
       open_.emplace(job->transfer.deadline(), job);
@@ -170,12 +188,17 @@ class ThreadedTier final : public Tier {
   }
 
   void Close(const Job& job, const Status& status, const double seconds) {
-    const MutexLock lock(mu_);
-    if (job.put.has_value()) puts_.Remove(*job.put, job.transfer);
-    tally_.End(job.call, status, job.transfer.bytes(), seconds);
-    const auto [begin, end] = open_.equal_range(job.transfer.deadline());
-    const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &job; });
-    if (found != end) open_.erase(found);
+    std::string news;
+    {
+      const MutexLock lock(mu_);
+      if (job.put.has_value()) puts_.Remove(*job.put, job.transfer);
+      tally_.End(job.call, status, job.transfer.bytes(), seconds);
+      news = guard_.End(job.pass, status, job.transfer.deadline(), clock_.Now());
+      const auto [begin, end] = open_.equal_range(job.transfer.deadline());
+      const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &job; });
+      if (found != end) open_.erase(found);
+    }
+    if (!news.empty()) Logger("cache")->warn("{}", news);
   }
 
   JobPtr NextJob() {
@@ -196,10 +219,20 @@ class ThreadedTier final : public Tier {
     while (const JobPtr job = NextJob()) {
       if (clock_.Now() >= job->transfer.deadline()) {
         Fail(*job, Late());
+      } else if (Status refused = RefusalOf(*job); !refused.ok()) {
+        Fail(*job, std::move(refused));
       } else if (!job->transfer.ended()) {
         job->run();
       }
     }
+  }
+
+  // What was queued before the tier was left alone does not ask it either.
+  Status RefusalOf(Job& job) {
+    const MutexLock lock(mu_);
+    if (job.pass == CircuitBreaker::Pass::kProbe || !guard_.is_paused(clock_.Now())) return OkStatus();
+    job.pass = CircuitBreaker::Pass::kRefused;
+    return guard_.Refusal();
   }
 
   static Status Closed() { return Status(StatusCode::kCancelled, "the tier was closed"); }
@@ -248,6 +281,7 @@ class ThreadedTier final : public Tier {
   PutsUnderWay puts_ GUARDED_BY(mu_);
   uint64_t next_sequence_ GUARDED_BY(mu_);
   TierTally tally_ GUARDED_BY(mu_);
+  TierGuard guard_ GUARDED_BY(mu_);
 
   std::vector<std::thread> thfirst_;  // Last: they use all of the above.
 };

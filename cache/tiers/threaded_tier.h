@@ -1,11 +1,12 @@
 // ThreadedTier: a Tier out of a TierStore, for the daemon. Bounded queue, reads before writes, a few I/O threads that
 // work on the store, and one thread that ends calls whose deadline has passed, so that a store stuck in a system call
-// costs misses and never a wait.
+// costs misses. A store that goes on like that is left alone for a while (tier_guard.h): then they cost no wait either.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/tier.h"
 #include "cache/tiers/tier_store.h"
 
@@ -15,6 +16,7 @@ struct ThreadedTierOptions {
   // Two, so that a read does not wait for the whole of a write.
   int threads = 2;
   TierLimits limits = {};
+  CircuitBreaker::Options breaker = {};
 };
 
 // Deadlines are of `clock`, which must run in real time and outlive the tier.

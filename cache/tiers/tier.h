@@ -116,6 +116,8 @@ struct TierStats {
   int64_t budget_bytes = -1;
   int64_t evictions = 0;
   int64_t damaged = 0;  // Records whose size, checksum or MAC was wrong when any call met them; each was dropped.
+  int64_t paused = 0;   // 1 while it is left alone because it did not answer (tier_guard.h).
+  int64_t pauses = 0;   // Times that this began.
 
   // Calls that have ended, refused ones included.
   int64_t finds = 0;
@@ -162,17 +164,17 @@ class Tier {
 
   // Stores; a record of the same key is replaced. After an error the old one, the new one or none may be there.
   // Requires: the payload's spans sum up to record.payload_bytes.
-  // Errors: RESOURCE_EXHAUSTED at once where queue or bytes in flight are at their limit; INVALID_ARGUMENT for a record
-  // beyond the limits above; through `done` those of TierMiss.
+  // Errors: RESOURCE_EXHAUSTED at once where queue or bytes in flight are at their limit, UNAVAILABLE where the tier is
+  // paused; INVALID_ARGUMENT for a record beyond the limits above; through `done` those of TierMiss.
   virtual Status Put(TierRecord record, TierPayload payload, TimeNs deadline, TierDone done) = 0;
 
-  // Fills `sink` and gives the header stored with it. Errors: RESOURCE_EXHAUSTED at once; through `done` those of
-  // TierMiss; a payload that has not the size of the sink is DATA_LOSS.
+  // Fills `sink` and gives the header stored with it. Errors: RESOURCE_EXHAUSTED and UNAVAILABLE at once; through
+  // `done` those of TierMiss; a payload that has not the size of the sink is DATA_LOSS.
   virtual Status Get(const TierKey& key, TierSink sink, TimeNs deadline, TierGetDone done) = 0;
 
   // Forgets every record of `of` that was put before this call, also by a Put that is still on its way (CANCELLED);
   // of a shared tier, by any instance. From `done` with OK on they do not come back, after a restart neither. Never
-  // refused for want of room. Errors: through `done` those of TierMiss; the caller tries again.
+  // refused for want of room. Errors: UNAVAILABLE at once; through `done` those of TierMiss; the caller tries again.
   virtual Status Drop(const TierSpaces& of, TimeNs deadline, TierDone done) = 0;
 
   // Takes note that a record was used at `used_at`, where that is later than what is known; without I/O, so a disk
@@ -185,6 +187,9 @@ class Tier {
   virtual std::vector<TierKey> TakeGone() = 0;
   // How long a record is kept after its Put where room is no matter; kNever: until it is evicted.
   virtual TimeNs keeps_for() const { return kNever; }
+
+  // Whether it did not answer of late, so that calls are refused at once for a while: UNAVAILABLE.
+  virtual bool is_paused() const { return false; }
 
   virtual TierStats Stats() const = 0;
 

@@ -90,6 +90,10 @@ class TierStore {
  public:
   virtual ~TierStore() = default;
   virtual std::string_view name() const = 0;
+  // For messages: says which one.
+  virtual std::string title() const { return "the " + std::string(name()) + " tier"; }
+  // Whether UNAVAILABLE and PERMISSION_DENIED say that every call would fail now, not only this one.
+  virtual bool is_server() const { return false; }
 
   // As in Tier.
   virtual std::vector<TierRecord> Inventory() = 0;

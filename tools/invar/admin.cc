@@ -77,8 +77,9 @@ void PrintTotals(const v1::CacheTotals& totals) {
                 count.held(), count.evicted());
   }
   for (const v1::TierStatistics& tier : totals.tiers()) {
-    std::printf("tier %s: %" PRId64 " records, %" PRId64 " bytes; %" PRId64 " hits, %" PRId64 " misses\n",
-                tier.name().c_str(), tier.records(), tier.bytes(), tier.hits(), tier.misses());
+    std::printf("tier %s: %" PRId64 " records, %" PRId64 " bytes; %" PRId64 " hits, %" PRId64 " misses%s\n",
+                tier.name().c_str(), tier.records(), tier.bytes(), tier.hits(), tier.misses(),
+                tier.paused() ? "; does not answer and is left alone" : "");
   }
 }
 

@@ -44,6 +44,12 @@ class FaultyFiles final : public FileLayer {
   bool has_failed() const { return left_ <= 0; }
   void LimitDisk(const int64_t bytes) { disk_bytes_max_ = bytes; }
   int64_t removes() const { return removes_; }
+  // Reads and writes do not come back until this ends.
+  void Hang(const bool hangs) {
+    const MutexLock lock(mu_);
+    hangs_ = hangs;
+    hang_ends_.NotifyAll();
+  }
 
   int Open(const std::string& path, const int flags) override {
     if (const int error = Fault()) return error == kShort ? -EIO : -error;
@@ -61,12 +67,14 @@ class FaultyFiles final : public FileLayer {
     return error == 0 ? closed : error == kShort ? -EIO : -error;
   }
   int64_t ReadAt(const int fd, const std::span<std::byte> to, const int64_t offset) override {
+    AwaitHang();
     if (const int error = Fault()) {
       return error == kShort ? files_->ReadAt(fd, to.first(ShortOf(to.size())), offset) : -error;
     }
     return files_->ReadAt(fd, to, offset);
   }
   int64_t WriteAt(const int fd, const std::span<const std::byte> from, const int64_t offset) override {
+    AwaitHang();
     if (const int error = Fault()) {
       return error == kShort ? files_->WriteAt(fd, from.first(ShortOf(from.size())), offset) : -error;
     }
@@ -119,6 +127,10 @@ class FaultyFiles final : public FileLayer {
   }
 
  private:
+  void AwaitHang() {
+    const MutexLock lock(mu_);
+    while (hangs_) hang_ends_.Wait(mu_);
+  }
   static size_t ShortOf(const size_t count) { return count > 1 ? count / 2 : count; }
   // 0: none; else the error.
   int Fault() { return left_ > 0 && --left_ == 0 ? error_ : 0; }
@@ -133,6 +145,8 @@ class FaultyFiles final : public FileLayer {
   std::atomic<int64_t> removes_ = 0;
   int error_ = 0;
   Mutex mu_;
+  CondVar hang_ends_;
+  bool hangs_ GUARDED_BY(mu_) = false;
   int64_t disk_bytes_max_ = INT64_MAX / 2;
   int64_t disk_bytes_ GUARDED_BY(mu_) = 0;
   std::map<int, std::string> paths_ GUARDED_BY(mu_);
@@ -605,6 +619,30 @@ TEST_F(DiskTest, KilledAtAnyMomentItServesNoGarbageAndKeepsWhatItAcknowledged) {
   EXPECT_GT(acknowledged, 500);
   EXPECT_GT(served, 500);
   RecordProperty("acknowledged", static_cast<int>(acknowledged));
+}
+
+TEST_F(DiskTest, OneThatHangsIsLeftAloneAndServesAgainAfterwards) {
+  const auto tier = Open(kBudget);
+  ASSERT_TRUE(PutMade(*this, *tier, 1, 100'000).ok());
+  files.Hang(true);
+  std::vector<std::byte> filled(100'000);
+  for (int i = 0; i < 3; ++i) {
+    Awaited<StatusOr<std::string>> get;
+    ASSERT_TRUE(tier->Get(MadeKey(1), {{filled}, nullptr}, clock.Now() + 10'000'000, get.Done()).ok());
+    EXPECT_EQ(get.Wait(*this, *tier).status().code(), StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(tier->is_paused());
+  const Status refused = GetMade(*this, *tier, 1, 100'000);
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr(folder.path()));
+  EXPECT_EQ(PutMade(*this, *tier, 2, 100).code(), StatusCode::kUnavailable);
+  files.Hang(false);
+  const TimeNs give_up = clock.Now() + TimeNs{10} * 1'000'000'000;
+  while (!PutMade(*this, *tier, 2, 100).ok() && clock.Now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(GetMade(*this, *tier, 1, 100'000).ToString(), "OK") << "what it held is still good";
+  EXPECT_EQ(tier->Stats().pauses, 1);
 }
 
 TEST_F(DiskTest, DescribesAFolderThatIsInUse) {

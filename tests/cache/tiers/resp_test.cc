@@ -27,36 +27,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr TimeNs kMs = 1'000'000;
-
-TEST(CircuitBreakerTest, OpensAfterFailuresInARowAndProbesWithOneCall) {
-  CircuitBreaker breaker({.failures_max = 3, .pause_min = 10, .pause_max = 35});
-  for (int i = 0; i < 10; ++i) {  // Never three in a row.
-    ASSERT_TRUE(breaker.Admit(i));
-    breaker.Failed(i);
-    ASSERT_TRUE(breaker.Admit(i));
-    breaker.Failed(i);
-    ASSERT_TRUE(breaker.Admit(i));
-    breaker.Succeeded();
-  }
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(breaker.Admit(100));
-    breaker.Failed(100);
-  }
-  EXPECT_TRUE(breaker.is_open());
-  EXPECT_FALSE(breaker.Admit(109));
-  breaker.Failed(109);  // One that was under way: the pause is not prolonged.
-  EXPECT_TRUE(breaker.Admit(110)) << "the probe";
-  EXPECT_FALSE(breaker.Admit(110)) << "one probe at a time";
-  breaker.Failed(112);
-  EXPECT_FALSE(breaker.Admit(131)) << "twice the pause";
-  EXPECT_TRUE(breaker.Admit(132));
-  breaker.Failed(132);
-  EXPECT_FALSE(breaker.Admit(166)) << "but no more than the longest";
-  EXPECT_TRUE(breaker.Admit(167));
-  breaker.Succeeded();
-  EXPECT_FALSE(breaker.is_open());
-  EXPECT_TRUE(breaker.Admit(167));
-}
+constexpr ThreadedTierOptions kOneThread{.threads = 1,
+                                         .breaker = {.failures_max = 3, .pause_min = 20 * kMs, .pause_max = 100 * kMs}};
 
 // For tests that start their own server.
 class OwnServerPlace final : public TierPlace {
@@ -66,7 +38,7 @@ class OwnServerPlace final : public TierPlace {
   std::unique_ptr<Tier> Open(const RemoteOptions& options) {
     StatusOr<std::unique_ptr<TierStore>> store = MakeRespStore(options, clock_);
     Check(store.ok(), "the store is made", store.status().message());
-    return MakeThreadedTier(*std::move(store), clock_, {.threads = 1});
+    return MakeThreadedTier(*std::move(store), clock_, kOneThread);
   }
   TimeNs Now() const override { return clock_.Now(); }
 
@@ -75,10 +47,7 @@ class OwnServerPlace final : public TierPlace {
 };
 
 RemoteOptions OptionsFor(const std::string& address) {
-  return {.address = address,
-          .secret = std::string(32, 's'),
-          .store_id = "model aaaa numerics 1",
-          .breaker = {.failures_max = 3, .pause_min = 20 * kMs, .pause_max = 100 * kMs}};
+  return {.address = address, .secret = std::string(32, 's'), .store_id = "model aaaa numerics 1"};
 }
 
 class RespTest : public testing::Test, public TierPlace {
@@ -90,7 +59,7 @@ class RespTest : public testing::Test, public TierPlace {
   std::unique_ptr<Tier> Open(const RemoteOptions& options) {
     StatusOr<std::unique_ptr<TierStore>> store = MakeRespStore(options, clock);
     Check(store.ok(), "the store is made", store.status().message());
-    return MakeThreadedTier(*std::move(store), clock, {.threads = 1});
+    return MakeThreadedTier(*std::move(store), clock, kOneThread);
   }
   TimeNs Now() const override { return clock.Now(); }
   Status GetWithin(Tier& tier, const uint64_t seed, const int64_t bytes, const TimeNs time) {

@@ -36,7 +36,7 @@ std::string CourseOf(const uint64_t seed, TierStats& stats) {
     const uint64_t key = random.Next() % 6;
     const TimeNs deadline = random.Next() % 4 == 0 ? clock.Now() + 5 * kMs : kNever;
     const uint64_t kind = random.Next() % 3;
-    if (!slot.is_busy) {
+    if (!slot.is_busy && !tier->is_paused()) {
       const auto end = [&, step, deadline](const Status& status) {
         --open;
         slot.is_busy = false;

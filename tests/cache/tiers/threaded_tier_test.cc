@@ -5,11 +5,14 @@
 
 #include <atomic>
 
+#include "base/log.h"
 #include "cache/tiers/stores.h"
 #include "tests/cache/tiers/tier_kinds.h"
 
 namespace invar::cache {
 namespace {
+
+constexpr TimeNs kMs = 1'000'000;
 
 // A door that holds every call at its entry, or in the middle of its copying, while it is shut.
 class BlockingStore final : public TierStore {
@@ -121,7 +124,8 @@ TEST_F(ThreadedTierTest, BytesInFlightAreLimitedButOneLargeCallRuns) {
 }
 
 TEST_F(ThreadedTierTest, AStuckStoreCostsMissesByDeadlineAndReleasesTheMemory) {
-  const auto tier = Open({.threads = 2, .limits = {.queue_max = 64}});
+  // Here nobody gives up asking: other tests see to that.
+  const auto tier = Open({.threads = 2, .limits = {.queue_max = 64}, .breaker = {.failures_max = 1000}});
   door->Set(false);
   const std::vector<std::byte> payload = MadeBytes(1, 1000);
   auto handle = std::make_shared<int>(0);
@@ -148,6 +152,58 @@ TEST_F(ThreadedTierTest, AStuckStoreCostsMissesByDeadlineAndReleasesTheMemory) {
   EXPECT_TRUE(PutMade(*this, *tier, 99, 1000).ok());
   EXPECT_EQ(GetMade(*this, *tier, 99, 1000).ToString(), "OK");
   EXPECT_TRUE(filled == std::vector<std::byte>(1000)) << "a sink is not touched after its deadline";
+}
+
+// As a disk that hangs: after three calls nobody waits for it any more, until one of those that ask now and then has an
+// answer.
+TEST_F(ThreadedTierTest, AStoreThatStaysStuckIsLeftAloneAndAskedNowAndThen) {
+  Logger("cache")->set_level(spdlog::level::off);
+  const auto tier = Open({.threads = 1, .breaker = {.failures_max = 3, .pause_min = 30 * kMs, .pause_max = 60 * kMs}});
+  ASSERT_TRUE(PutMade(*this, *tier, 1, 1000).ok());
+  std::vector<std::byte> filled(1000);
+  const auto get = [&] {
+    Awaited<StatusOr<std::string>> got;
+    const Status accepted = tier->Get(MadeKey(1), {{filled}, nullptr}, In(10), got.Done());
+    return accepted.ok() ? got.Wait(*this, *tier).status().code() : accepted.code();
+  };
+  door->Set(false);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(get(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(tier->is_paused());
+  EXPECT_EQ(tier->Stats().paused, 1);
+  int refused = 0;
+  int late = 0;
+  const TimeNs until = In(400);
+  while (clock.Now() < until) ++(get() == StatusCode::kUnavailable ? refused : late);
+  EXPECT_GE(refused, 20) << "at once";
+  EXPECT_GE(late, 1) << "probes";
+  EXPECT_LE(late, 400 / 30 + 1);
+  EXPECT_EQ(tier->Stats().get_misses[static_cast<size_t>(TierMiss::kUnavailable)], refused);
+  EXPECT_EQ(tier->Stats().in_flight, 0) << "what is refused is not in flight";
+  door->Set(true);
+  const TimeNs give_up = In(10'000);
+  while (get() != StatusCode::kOk && clock.Now() < give_up) {
+  }
+  EXPECT_FALSE(tier->is_paused());
+  EXPECT_EQ(tier->Stats().pauses, 1);
+}
+
+TEST_F(ThreadedTierTest, WhatWasQueuedBeforeThePauseDoesNotAskTheStoreEither) {
+  Logger("cache")->set_level(spdlog::level::off);
+  const auto tier =
+      Open({.threads = 1, .breaker = {.failures_max = 1, .pause_min = 3'600'000 * kMs, .pause_max = 3'600'000 * kMs}});
+  const std::vector<std::byte> payload = MadeBytes(1, 10);
+  door->Set(false);
+  Awaited<StatusOr<std::vector<TierRecord>>> stuck;
+  ASSERT_TRUE(tier->Find({MadeKey(1)}, In(20), stuck.Done()).ok());
+  door->AwaitWaiting(1);
+  Awaited<Status> queued;
+  ASSERT_TRUE(
+      tier->Put({.key = MadeKey(1), .header = "", .payload_bytes = 10}, {{payload}, nullptr}, kNever, queued.Done())
+          .ok());
+  EXPECT_EQ(stuck.Wait(*this, *tier).status().code(), StatusCode::kDeadlineExceeded);
+  door->Set(true);
+  EXPECT_EQ(queued.Wait(*this, *tier).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(tier->is_paused()) << "that was no answer";
 }
 
 TEST_F(ThreadedTierTest, ReadsGoBeforeWrites) {
