@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"", "cache-sim", "replay a trace through the prefix cache, without a model", RunCacheSim},
     {"", "sim", "the whole engine in deterministic simulation", RunSim},
     {"", "stagger-sim", "speculation over two tiers on a simulated device", RunStaggerSim},
+    {"", "eval", "what compressed views of KV lose on a model", RunEval},
     {"", "inspect", "say in words what is in a model's or a disk tier's folder", RunInspect},
     {"", "config", "explain every configuration field, check a file", RunConfig},
 };

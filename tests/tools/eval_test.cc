@@ -1,0 +1,182 @@
+// Measurements of invar eval: a view of everything gives the numbers of the full KV to the last bit, whatever is
+// measured and however often it is kept up; views that lose something are seen to.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "models/text.h"
+#include "tests/support/tiny_model.h"
+#include "tools/eval/bound_view.h"
+#include "tools/eval/evaluation.h"
+#include "tools/eval/scorers.h"
+#include "tools/eval/windows.h"
+
+namespace invar::eval {
+namespace {
+
+using testing::LoadTinyModel;
+using testing::TinyModel;
+
+constexpr int32_t kPrefix = 300;  // Pages enough for merging, beside the latest tokens.
+
+TinyModel Load(const std::string& folder) {
+  StatusOr<TinyModel> tiny = LoadTinyModel(folder, {.backend = "cpu",
+                                                    .isa = {},
+                                                    .activations = kernels::DType::kBf16,
+                                                    .threads = 2,
+                                                    .max_batch_tokens = 128,
+                                                    .max_logits_rows = 128});
+  Check(tiny.ok(), "the tiny model loads", tiny.ok() ? "" : tiny.status().message());
+  return *std::move(tiny);
+}
+
+// Everything an evaluation needs, on a small model.
+struct Rig {
+  Rig(const std::string& folder, const std::vector<std::string>& compressors, const std::vector<double>& budgets,
+      const EvaluationPlan& plan)
+      : tiny(Load(folder)),
+        tokenizer(*models::LoadTokenizer(testing::AssetFolder("tiny-hybrid"))),
+        candidates(*MakeCandidates(compressors, budgets)),
+        subject(*Subject::Make(*tiny.model, *tiny.backend, {.tokens_max = 512, .rows_max = 128})),
+        sampler(*kernels::RowSampler::Create("")),
+        judge(sampler, tiny.model->spec().vocabulary_size, {}),
+        evaluation(*subject, *tokenizer, judge, candidates, plan),
+        tokens(testing::RandomTokens(kPrefix, tiny.model->spec().vocabulary_size, 7)) {}
+
+  // What the full KV writes behind the tokens, drawn at temperature 1.
+  std::vector<TokenId> Drawn(const int32_t count) {
+    std::vector<TokenId> written;
+    Place place = subject->Begin();
+    const auto take = [&](int64_t, const auto logits) {
+      const NoiseKey key{.seed = 11, .position = static_cast<uint32_t>(written.size())};
+      written.emplace_back(sampler.Sample(logits, {}, key));
+    };
+    subject->Read(nullptr, place, tokens, std::ssize(tokens) - 1, take);
+    while (std::ssize(written) < count) {
+      const TokenId last = written.back();
+      subject->Read(nullptr, place, {&last, 1}, 0, take);
+    }
+    return written;
+  }
+
+  const TinyModel tiny;
+  const std::unique_ptr<models::Tokenizer> tokenizer;
+  const Candidates candidates;
+  const std::unique_ptr<Subject> subject;
+  const kernels::RowSampler sampler;
+  const RowJudge judge;
+  Evaluation evaluation;
+  const std::vector<TokenId> tokens;
+};
+
+std::vector<std::string> Folders() { return {testing::AssetFolder("tiny-hybrid"), testing::GoldenFolder("qwen3")}; }
+
+TEST(Evaluation, AViewOfEverythingGivesTheNumbersOfTheFullKv) {
+  for (const std::string& folder : Folders()) {
+    Rig rig(folder, {"noop"}, {0.5}, {.tasks = 1, .draft_tokens = {1, 4, 16}, .path_tokens = 60});
+    const Task task{.lead = "It is", .expected = {"a", "e", "x"}, .score = ShareFound};
+    const Prompt prompt{.context = rig.tokens,
+                        .question = testing::RandomTokens(9, rig.tiny.model->spec().vocabulary_size, 8),
+                        .gold = testing::RandomTokens(5, rig.tiny.model->spec().vocabulary_size, 9)};
+    rig.evaluation.Answer(0, task, prompt);
+    rig.evaluation.Predict(rig.tokens, rig.Drawn(20));
+    rig.evaluation.Draft(rig.tokens);
+    const CandidateResult& full = rig.evaluation.results()[0];
+    const CandidateResult& noop = rig.evaluation.results()[1];
+    ASSERT_EQ(full.name + " " + noop.name, "full noop");
+    EXPECT_EQ(noop.bytes_share(), 1.0);
+    EXPECT_EQ(noop.tasks[0].score_sum, full.tasks[0].score_sum) << folder;
+    EXPECT_EQ(noop.tasks[0].nll_sum, full.tasks[0].nll_sum) << folder;
+    EXPECT_EQ(noop.text.nll_sum, full.text.nll_sum) << folder;
+    EXPECT_EQ(noop.text.agreement(), 1.0) << folder;
+    for (size_t d = 0; d < noop.drafts.size(); ++d) {
+      EXPECT_EQ(noop.drafts[d].acceptance(), 1.0) << folder << " " << noop.drafts[d].draft_tokens;
+      EXPECT_EQ(noop.drafts[d].tokens_a_round(), noop.drafts[d].draft_tokens + 1.0);
+      EXPECT_EQ(noop.drafts[d].rounds, full.drafts[d].rounds);
+    }
+    EXPECT_EQ(full.drafts[0].rounds, 30) << "every token of the path is one that a draft or the verifier gives";
+  }
+}
+
+TEST(Evaluation, ViewsThatLoseTokensAreSeenToLose) {
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"streaming:recent=8", "centroid:recent=8", "int8:recent=8"}, {0.25},
+          {.tasks = 0, .draft_tokens = {4}, .path_tokens = 60});
+  rig.evaluation.Predict(rig.tokens, rig.Drawn(150));
+  rig.evaluation.Draft(rig.tokens);
+  const std::span<const CandidateResult> results = rig.evaluation.results();
+  ASSERT_EQ(results.size(), 5U);
+  EXPECT_EQ(results[0].text.agreement(), 1.0);
+  for (size_t i = 1; i < results.size(); ++i) {
+    EXPECT_LT(results[i].bytes_share(), 0.7) << results[i].name;
+    EXPECT_NE(results[i].text.nll_sum, results[0].text.nll_sum) << results[i].name;
+  }
+  for (const size_t i : {1, 4}) {
+    EXPECT_LT(results[i].text.agreement(), 1.0) << results[i].name;
+    EXPECT_LT(results[i].text.agreement(), results[3].text.agreement()) << results[i].name << ": int8 loses least";
+    EXPECT_LT(results[i].drafts[0].acceptance(), 1.0) << results[i].name;
+  }
+  // What somebody draws is, in the mean, most likely to them.
+  EXPECT_GT(results[1].text.nll(), results[0].text.nll()) << "streaming";
+}
+
+TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"snapkv:recent=16"}, {0.5},
+          {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  QueryLog log(rig.tiny.model->spec().attention_layers, rig.tiny.model->spec().attention.shape);
+  Place place = rig.subject->Begin();
+  rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {}, &log);
+  BoundView view(*rig.subject, *rig.candidates.rows[1].compressor, cache::Budget::Share(0.5), log, kPrefix / 2);
+  for (int32_t end = kPrefix / 2 + 10; end <= kPrefix; end += 10) {
+    view.Settle(end);
+    EXPECT_EQ(view.tokens(), end);
+    EXPECT_LE(view.bytes_share(), 0.5 + 1.0 / end) << "it is shown the queries it asks for";
+  }
+}
+
+TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
+  const kernels::AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F};
+  QueryLog log(1, shape);
+  log.Restart(10);
+  std::vector<float> rows = {0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23};  // [3][2 heads][2]
+  log.Queries(0, {.data = rows.data(), .dtype = kernels::DType::kF32, .rows = 3, .cols = 4, .stride = 4});
+  const Shown shown = log.Show(0, 12, 8);
+  EXPECT_EQ(shown.queries, (std::vector<float>{0, 1, 10, 11, 2, 3, 12, 13})) << "of tokens 10 and 11 alone";
+  EXPECT_EQ(shown.observation.window, 2);
+  EXPECT_EQ(shown.observation.query_heads, 2);
+  EXPECT_EQ(shown.observation.scale, 0.5F);
+  std::vector<uint16_t> half = {0x3F80, 0x4000, 0xBF80, 0};  // bf16: 1, 2, -1, 0
+  log.Queries(0, {.data = half.data(), .dtype = kernels::DType::kBf16, .rows = 1, .cols = 4, .stride = 4});
+  EXPECT_EQ(log.Show(0, 14, 1).queries, (std::vector<float>{1, 2, -1, 0}));
+}
+
+TEST(Candidates, StandBetweenTheFullKvAndTheFloor) {
+  const std::vector<std::string> names = {"random_drop", "int8", "streaming"};
+  const std::vector<double> budgets = {0.5, 0.25};
+  const StatusOr<Candidates> candidates = MakeCandidates(names, budgets);
+  ASSERT_TRUE(candidates.ok());
+  std::string order;
+  for (const Candidate& row : candidates->rows)
+    order += row.name + (row.has_budget() ? " " + std::to_string(row.budget).substr(0, 4) : "") + "; ";
+  EXPECT_EQ(order, "full; int8; streaming 0.50; streaming 0.25; random_drop 0.50; random_drop 0.25; ");
+}
+
+TEST(Windows, LieSpreadOverEachFile) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/text.txt";
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "a b c d e ";
+  Check(std::ofstream(path).write(text.data(), std::ssize(text)).good(), "the text is written");
+  const std::unique_ptr<models::Tokenizer> tokenizer = *models::LoadTokenizer(testing::AssetFolder("tiny-hybrid"));
+  const std::vector<std::string> paths = {path};
+  const std::vector<TokenId> all = *tokenizer->Encode(text, models::ControlTokens::kStayText, /*add_special=*/true, {});
+  const auto windows = CutWindows(*tokenizer, paths, {.windows = 3, .prefix_tokens = 100, .suffix_tokens = 7});
+  ASSERT_TRUE(windows.ok());
+  ASSERT_EQ(windows->size(), 3U);
+  EXPECT_EQ((*windows)[0].prefix, std::vector(all.begin(), all.begin() + 100));
+  EXPECT_EQ((*windows)[2].suffix, std::vector(all.end() - 7, all.end()));
+}
+
+}  // namespace
+}  // namespace invar::eval

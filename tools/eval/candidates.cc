@@ -1,0 +1,63 @@
+// See candidates.h.
+#include "tools/eval/candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace invar::eval {
+namespace {
+
+constexpr std::string_view kFloor = "random_drop";
+
+// Empty: everything the kind asks for can be shown to it.
+std::string_view Missing(const cache::CompressorTraits& traits) {
+  if (traits.attention_mass) return "the attention that every position received";
+  if (traits.second_pass) return "a second pass over the context";
+  if (traits.query_moments) return "moments of queries to come";
+  return {};
+}
+
+}  // namespace
+
+StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compressors,
+                                    const std::span<const double> budgets) {
+  for (const double budget : budgets) {
+    if (!(budget > 0.0 && budget <= 1.0)) {
+      return InvalidArgument(
+          fmt::format("--budget: wanted shares of the tokens above 0 and at most 1, found {}; a half is 0.5", budget));
+    }
+  }
+  std::vector<std::string> names(compressors.begin(), compressors.end());
+  std::erase(names, kFloor);
+  names.emplace_back(kFloor);
+  Candidates candidates;
+  candidates.rows.push_back({.name = "full"});
+  for (const std::string& name : names) {
+    StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(name);
+    if (!made.ok()) return InvalidArgument("--compressor: " + made.status().message());
+    if (const std::string_view missing = Missing((*made)->traits()); !missing.empty()) {
+      return Unimplemented(fmt::format(
+          "--compressor: {} must be shown {}, which this command does not measure; leave it out", name, missing));
+    }
+    Candidate candidate{.name = name, .compressor = made->get()};
+    candidates.compressors.push_back(*std::move(made));
+    if (!candidate.has_budget()) {
+      candidates.rows.push_back(candidate);
+      continue;
+    }
+    for (const double budget : budgets) {
+      candidate.budget = budget;
+      candidates.rows.push_back(candidate);
+    }
+  }
+  return candidates;
+}
+
+int32_t Candidates::observation_window() const {
+  int32_t window = 0;
+  for (const auto& compressor : compressors) window = std::max(window, compressor->traits().observation_window);
+  return window;
+}
+
+}  // namespace invar::eval

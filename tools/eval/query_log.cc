@@ -1,0 +1,47 @@
+// See query_log.h.
+#include "tools/eval/query_log.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace invar::eval {
+
+void QueryLog::Queries(const int32_t layer, const kernels::Activations& queries) {
+  Check(queries.cols == columns(), "a row has the queries of all heads", queries.cols, columns());
+  std::vector<float>& rows = layers_[layer];
+  for (int64_t r = 0; r < queries.rows; ++r) {
+    if (queries.dtype == kernels::DType::kF32) {
+      const auto* row = reinterpret_cast<const float*>(queries.row_bytes(r));
+      rows.insert(rows.end(), row, row + queries.cols);
+    } else {
+      Check(queries.dtype == kernels::DType::kBf16, "queries are f32 or bf16");
+      const auto* row = reinterpret_cast<const uint16_t*>(queries.row_bytes(r));
+      for (int64_t c = 0; c < queries.cols; ++c) rows.push_back(std::bit_cast<float>(uint32_t{row[c]} << 16));
+    }
+  }
+}
+
+void QueryLog::Restart(const int64_t first) {
+  first_ = first;
+  for (std::vector<float>& rows : layers_) rows.clear();
+}
+
+Shown QueryLog::Show(const int32_t layer, const int64_t end, const int32_t window) const {
+  const std::vector<float>& rows = layers_[layer];
+  Check(first_ <= end && (end - first_) * columns() <= std::ssize(rows), "the log reaches so far", first_, end);
+  const int64_t count = std::min<int64_t>(window, end - first_);
+  Shown shown;
+  shown.observation = {.query_heads = shape_.heads, .scale = shape_.scale, .window = static_cast<int32_t>(count)};
+  for (int32_t head = 0; head < shape_.heads; ++head) {
+    for (int64_t token = end - count; token < end; ++token) {
+      const auto row = rows.begin() + (token - first_) * columns() + int64_t{head} * shape_.head_dim;
+      shown.queries.insert(shown.queries.end(), row, row + shape_.head_dim);
+    }
+  }
+  shown.observation.queries = shown.queries;
+  return shown;
+}
+
+}  // namespace invar::eval
