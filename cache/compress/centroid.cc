@@ -2,9 +2,6 @@
 // its logit (CentroidKV, arXiv 2506.11418). Rounds of chunked matching (chunked_matching.h) take the most similar pairs
 // until the budget holds; a schedule says how many (merge_schedule.h).
 //
-//   slots   | sinks | in reach of merging            | recent |
-//   pages   | whole pages: body                      | tail   |
-//
 // Rounds merge multiples of 64 pairs and the first takes as many of the latest tokens out of reach as it needs to begin
 // with whole pages: so every round ends with whole pages, and no slot of several tokens is ever in the tail.
 // Beyond the paper: a falling floor of similarity instead of a fixed share, slots that are like no other are never
@@ -16,6 +13,7 @@
 
 #include "cache/compress/chunked_matching.h"
 #include "cache/compress/kinds.h"
+#include "cache/compress/merge_reach.h"
 #include "cache/compress/merge_schedule.h"
 
 namespace invar::cache {
@@ -72,14 +70,11 @@ class CentroidCompressor final : public Compressor {
   bool ReducesNewestFirst() const override { return !schedule_.is_paper; }
 
   void Reduce(SettledSlots& slots, const int64_t target, const CompressContext& context) const override {
-    const int64_t spare = slots.count() - traits().recent;
-    if (spare <= 0) return;
-    const int64_t recent = traits().recent + spare % kPage;
+    if (ReachOf(slots, traits()).count() <= 0) return;
     const auto reach = [&](const int64_t phase) {
-      return MatchRange{std::max<int64_t>(0, traits().sinks - slots.before()), slots.count() - recent, chunk_, phase,
-                        split_};
+      const MergeReach all = ReachOf(slots, traits());
+      return MatchRange{all.begin, all.end, chunk_, phase, split_};
     };
-    if (reach(0).end <= reach(0).begin) return;
     JudgeOutliers(slots, reach(0), target, context.workers);
     MergeScheduleOptions options = schedule_;
     options.falls = slots.before() == 0;  // Of the newest alone only what is similar merges.

@@ -32,6 +32,8 @@ CompressorKind K8V4();
 CompressorKind Kivi4();
 CompressorKind Kivi2();
 CompressorKind Centroid();
+CompressorKind ValueMerge();
+CompressorKind KMeans();
 
 inline constexpr double kUntouchedMax = 65536;
 

@@ -27,6 +27,8 @@ constexpr std::array kRows = {
     Row{"kivi4", Kivi4},
     Row{"kivi2", Kivi2},
     Row{"centroid", Centroid},
+    Row{"value_merge", ValueMerge},
+    Row{"kmeans", KMeans},
 };
 
 constexpr auto kNames = NamesOf(kRows);

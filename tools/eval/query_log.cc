@@ -2,9 +2,9 @@
 #include "tools/eval/query_log.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/check.h"
+#include "kernels/bf16.h"
 
 namespace invar::eval {
 
@@ -18,7 +18,7 @@ void QueryLog::Queries(const int32_t layer, const kernels::Activations& queries)
     } else {
       Check(queries.dtype == kernels::DType::kBf16, "queries are f32 or bf16");
       const auto* row = reinterpret_cast<const uint16_t*>(queries.row_bytes(r));
-      for (int64_t c = 0; c < queries.cols; ++c) rows.push_back(std::bit_cast<float>(uint32_t{row[c]} << 16));
+      for (int64_t c = 0; c < queries.cols; ++c) rows.push_back(kernels::FloatFromBf16(row[c]));
     }
   }
 }

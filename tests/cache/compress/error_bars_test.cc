@@ -117,6 +117,17 @@ TEST(ErrorBars, JudgedOutliersAreSavedEvenFromAFixedShare) {
   EXPECT_LE(judged.needle, 0.75 * fixed.needle);
 }
 
+// What CentroidKV is measured against: merging values alone, and clusters without regard to the text's order.
+TEST(ErrorBars, CentroidsBeatMergingValuesAlone) {
+  for (const double share : {0.5, 0.25}) {
+    const double centroid = ErrorsOf("centroid", share, 0).all;
+    EXPECT_LE(centroid, ErrorsOf("value_merge", share, 0).all);
+    EXPECT_LE(ErrorsOf("kmeans", share, 0).all, ErrorsOf("random_drop", share, 0).all);
+  }
+  ErrorsOf("kmeans", 0.25, 16);
+  ErrorsOf("value_merge", 0.25, 16);
+}
+
 TEST(ErrorBars, EncodingsComposeWithMerging) {
   const double dense = ErrorsOf("centroid", 0.5, 0).all;
   EXPECT_LE(ErrorsOf("centroid:encoding=int8", 0.5, 0).all, dense + 0.01);
