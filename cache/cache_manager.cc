@@ -123,9 +123,7 @@ PlacementReport CacheManager::Report() const {
   return report;
 }
 
-TreeReport CacheManager::ReportTree(const TreeReportOptions& options, const TimeNs now) const {
-  return impl_->memory.Tree(options, now);
-}
+void CacheManager::Continue(TreeWalk& walk, const int32_t nodes_max) const { impl_->memory.Continue(walk, nodes_max); }
 
 PlanReport CacheManager::ExplainPlan(const PrefixQuery& query) { return impl_->memory.Explain(query); }
 

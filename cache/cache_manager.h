@@ -23,7 +23,7 @@
 #include "cache/plan_report.h"
 #include "cache/prefix_query.h"
 #include "cache/tiers/tier.h"
-#include "cache/tree_report.h"
+#include "cache/tree_walk.h"
 
 namespace invar::cache {
 
@@ -70,8 +70,8 @@ class CacheManager {
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;
-  // The tree's shape. Cost: one walk over it (tree/tree_walk.h).
-  TreeReport ReportTree(const TreeReportOptions& options, TimeNs now) const;
+  // Goes on with a walk over the tree, by at most about `nodes_max` of its nodes; other calls may come between.
+  void Continue(TreeWalk& walk, int32_t nodes_max) const;
   // What a request would find in memory and where it would leave checkpoints if it came now, by the rules and the
   // knowledge that Acquire follows. Changes nothing that is cached. Cost: solves once for every placement, about 1 ms
   // at 32K tokens.

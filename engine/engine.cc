@@ -5,9 +5,26 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/tree_walk.h"
 #include "engine/loop/step_loop.h"
 
 namespace invar::engine {
+namespace {
+
+// One part of a walk over the tree between two steps, and what goes on with it between the next two.
+CacheJob GoOnWith(std::shared_ptr<cache::TreeWalk> walk, std::function<void(CacheSnapshot)> done, Inbox& inbox) {
+  return [walk = std::move(walk), done = std::move(done), &inbox](cache::CacheManager& cache, const TimeNs now) {
+    cache.Continue(*walk, cache::TreeWalk::kNodesAtOnce);
+    while (!walk->is_done()) {
+      if (inbox.Post(GoOnWith(walk, done, inbox)).ok()) return;
+      // The engine has stopped: there is no next step, and nobody whom this holds up.
+      cache.Continue(*walk, cache::TreeWalk::kNodesAtOnce);
+    }
+    done({.at = now, .report = cache.Report(), .tree = walk->Report(now)});
+  };
+}
+
+}  // namespace
 
 struct Engine::Impl {
   Impl(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* const tokenizer,
@@ -76,9 +93,7 @@ Status Engine::FlushCache(cache::FlushOptions what, std::function<void(const cac
 
 Status Engine::ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done) {
   return impl_->loop.inbox().Post(
-      [options = std::move(options), done = std::move(done)](cache::CacheManager& cache, const TimeNs now) {
-        done({.at = now, .report = cache.Report(), .tree = cache.ReportTree(options, now)});
-      });
+      GoOnWith(std::make_shared<cache::TreeWalk>(std::move(options)), std::move(done), impl_->loop.inbox()));
 }
 
 Status Engine::ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done) {

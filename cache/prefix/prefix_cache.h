@@ -25,7 +25,7 @@
 #include "cache/prefix/resume.h"
 #include "cache/prefix_query.h"
 #include "cache/tree/radix_tree.h"
-#include "cache/tree/tree_walk.h"
+#include "cache/tree_walk.h"
 
 namespace invar::cache {
 
@@ -62,7 +62,7 @@ class PrefixCache {
   PrefixMatch Lookup(const PrefixQuery& query) const;
   // The steps of Acquire with their reasons, without their effects.
   PlanReport Explain(const PrefixQuery& query);
-  TreeReport Tree(const TreeReportOptions& options, TimeNs now) const { return ReportTree(tree_, options, now); }
+  void Continue(TreeWalk& walk, const int32_t nodes_max) const { walk.Continue(tree_, nodes_max); }
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
   // nothing is kept: false.
   bool Adopt(const KeptPrefix& kept, TimeNs now);

@@ -269,6 +269,11 @@ void RadixTree::DropEmptyRoots() {
   std::erase_if(roots_, [](const auto& entry) { return entry.second->is_leaf(); });
 }
 
+const Node* RadixTree::FirstRoot(const Scope& scope, const bool is_after) const {
+  const auto root = is_after ? roots_.upper_bound(scope) : roots_.lower_bound(scope);
+  return root == roots_.end() ? nullptr : root->second.get();
+}
+
 void RadixTree::ForEach(const std::function<void(const Scope&, Node&)>& visit) const {
   for (const auto& [scope, root] : roots_) {
     Walk(*root, [&](Node& node) {

@@ -103,6 +103,8 @@ class RadixTree {
   // Parents before children, in a fixed order. `visit` must not change the tree.
   void ForEach(const std::function<void(const Scope&, Node&)>& visit) const;
   int64_t node_count() const { return node_count_; }
+  // The root of the first scope that is not before `scope` (`is_after`: that is behind it); null: none.
+  const Node* FirstRoot(const Scope& scope, bool is_after) const;
 
   static const Scope& ScopeOf(const Node& node);
   // 0: the scope has no tree.

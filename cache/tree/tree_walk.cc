@@ -1,23 +1,17 @@
-// See tree_walk.h. First a flat copy of the tree with sums over subtrees, then from the roots down always the heaviest
-// node that is next to what is shown: what is left out weighs less than anything beside it.
-#include "cache/tree/tree_walk.h"
+// See tree_walk.h. First copies of all nodes in their order, then sums over subtrees, then from the roots down always
+// the heaviest node that is next to what is shown: what is left out weighs less than anything beside it.
+#include "cache/tree_walk.h"
 
 #include <algorithm>
 #include <queue>
-#include <unordered_map>
+#include <span>
 #include <utility>
+
+#include "base/check.h"
+#include "cache/tree/radix_tree.h"
 
 namespace invar::cache {
 namespace {
-
-struct Flat {
-  const Node* node = nullptr;
-  int32_t parent = -1;
-  int32_t tenant = 0;
-  int32_t scope = 0;
-  int64_t tokens_below = 0;
-  int32_t shown = -1;  // Index in the report.
-};
 
 std::string_view OriginName(const UseOrigin origin) {
   static constexpr std::string_view kNames[kUseOrigins] = {"", "end", "branch", "planned"};
@@ -33,86 +27,177 @@ void Count(const Node& node, TreeTotals& totals) {
   if (node.checkpoint.has_value()) ++totals.checkpoints[static_cast<size_t>(node.checkpoint->kind)];
 }
 
-// Roots come in the order of their scopes, so those of one tenant stand together.
-std::vector<Flat> Flatten(const RadixTree& tree, const TreeReportOptions& options, TreeReport& report) {
-  std::vector<Flat> flat;
-  std::unordered_map<const Node*, int32_t> index;  // Looked up only; its order reaches nothing.
-  const Scope* last = nullptr;
-  int32_t scopes = 0;
-  tree.ForEach([&](const Scope& scope, Node& node) {
-    if (options.tenant.has_value() && scope.tenant != *options.tenant) return;
-    if (report.tenants.empty() || report.tenants.back().name != scope.tenant) {
-      report.tenants.push_back({scope.tenant, {}});
-    }
-    if (last != &scope) {
-      last = &scope;
-      ++scopes;
-      ++report.tenants.back().totals.scopes;
-      ++report.all.scopes;
-    }
-    Count(node, report.all);
-    Count(node, report.tenants.back().totals);
-    const auto parent = index.find(node.parent);
-    index.emplace(&node, static_cast<int32_t>(flat.size()));
-    flat.push_back({.node = &node,
-                    .parent = parent == index.end() ? -1 : parent->second,
-                    .tenant = static_cast<int32_t>(report.tenants.size()) - 1,
-                    .scope = scopes,
-                    .tokens_below = KvTokens(node)});
-  });
-  for (auto entry = flat.rbegin(); entry != flat.rend(); ++entry) {
-    if (entry->parent >= 0) flat[static_cast<size_t>(entry->parent)].tokens_below += entry->tokens_below;
+std::vector<TokenId> TokensTo(const Node& node) {
+  std::vector<const Node*> path;
+  for (const Node* n = &node; !n->is_root(); n = n->parent) path.push_back(n);
+  std::vector<TokenId> tokens;
+  for (auto n = path.rbegin(); n != path.rend(); ++n) {
+    tokens.insert(tokens.end(), (*n)->tokens.begin(), (*n)->tokens.end());
   }
-  return flat;
+  return tokens;
 }
 
-// Marks what is shown.
-void Choose(std::vector<Flat>& flat, const int32_t nodes_max) {
-  std::vector<std::vector<int32_t>> children(flat.size());
-  // The heaviest first; of equal ones the one that comes first in the tree.
-  std::priority_queue<std::pair<int64_t, int32_t>> open;
-  for (int32_t i = 0; i < static_cast<int32_t>(flat.size()); ++i) {
-    if (flat[i].parent < 0) {
-      open.emplace(flat[i].tokens_below, -i);
-    } else {
-      children[flat[i].parent].push_back(i);
-    }
-  }
-  for (int32_t shown = 0; shown < nodes_max && !open.empty(); ++shown) {
-    const int32_t i = -open.top().second;
-    open.pop();
-    flat[i].shown = 0;
-    for (const int32_t child : children[i]) open.emplace(flat[child].tokens_below, -child);
-  }
+// The first child that comes after what `rest` leads to, or holds it: then the walk goes on below it.
+struct Onward {
+  size_t child = 0;
+  bool is_visited = false;
+};
+Onward FindOnward(const Node& node, const std::span<const TokenId> rest) {
+  const auto at =
+      std::lower_bound(node.children.begin(), node.children.end(), rest.front(),
+                       [](const auto& child, const TokenId first) { return child->tokens.front() < first; });
+  const auto child = static_cast<size_t>(at - node.children.begin());
+  if (at == node.children.end() || (*at)->tokens.front() != rest.front()) return {child, false};
+  const std::vector<TokenId>& tokens = (*at)->tokens;
+  const auto [ours, theirs] = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end());
+  if (ours == tokens.end()) return {child, true};
+  const bool comes_after = theirs == rest.end() || *ours > *theirs;
+  return {comes_after ? child : child + 1, false};
 }
 
 }  // namespace
 
-TreeReport ReportTree(const RadixTree& tree, const TreeReportOptions& options, const TimeNs now) {
-  TreeReport report;
-  std::vector<Flat> flat = Flatten(tree, options, report);
-  Choose(flat, options.nodes_max);
-  for (Flat& entry : flat) {
-    if (entry.shown < 0) continue;
-    const Node& node = *entry.node;
-    entry.shown = static_cast<int32_t>(report.nodes.size());
-    TreeNodeReport shown{.parent = entry.parent < 0 ? -1 : flat[entry.parent].shown,
-                         .tenant = entry.tenant,
-                         .scope = entry.scope,
-                         .begin = node.begin,
-                         .end = node.end,
-                         .has_kv = node.has_kv(),
-                         .checkpoint = std::nullopt,
-                         .origin = OriginName(node.use.origin),
-                         .hits = node.use.hits,
-                         .idle_ns = std::max<TimeNs>(0, now - node.use.used_at),
-                         .tokens_below = entry.tokens_below,
-                         .children_left_out = static_cast<int32_t>(node.children.size())};
-    if (node.checkpoint.has_value()) shown.checkpoint = node.checkpoint->kind;
-    if (shown.parent >= 0) --report.nodes[shown.parent].children_left_out;
-    report.nodes.push_back(shown);
+// From the root to the last node that was visited, or to what is left of the way there; and brings path_ up to it.
+std::vector<TreeWalk::Frame> TreeWalk::FindAgain(const RadixTree& tree) {
+  std::vector<Frame> stack;
+  const Node* const root = scope_.has_value() ? tree.FirstRoot(*scope_, /*is_after=*/false) : nullptr;
+  if (root == nullptr || *root->scope != *scope_) {
+    path_.clear();
+    return stack;
   }
-  return report;
+  const std::vector<Place> known = std::exchange(path_, {});
+  auto above = known.begin();
+  int32_t nearest = -1;
+  for (stack.push_back({root, 0});;) {
+    const Node& node = *stack.back().node;
+    const std::span<const TokenId> rest = std::span(prefix_).subspan(static_cast<size_t>(node.end));
+    if (rest.empty()) break;
+    const Onward onward = FindOnward(node, rest);
+    stack.back().next_child = onward.child + (onward.is_visited ? 1 : 0);
+    if (!onward.is_visited) break;
+    const Node& child = *node.children[onward.child];
+    for (; above != known.end() && above->end <= child.end; ++above) nearest = above->visited;
+    path_.push_back({child.end, nearest});
+    stack.push_back({&child, 0});
+  }
+  return stack;
+}
+
+// Null: none that is wanted.
+const Node* TreeWalk::NextRoot(const RadixTree& tree) const {
+  const Scope from{.tenant = options_.tenant.value_or(""), .salt = {}, .provenance = {}};
+  const Node* const root = tree.FirstRoot(scope_.value_or(from), scope_.has_value());
+  const bool is_wanted = root != nullptr && (!options_.tenant.has_value() || root->scope->tenant == *options_.tenant);
+  return is_wanted ? root : nullptr;
+}
+
+// Roots come in the order of their scopes, so those of one tenant stand together.
+void TreeWalk::Visit(const Node& node) {
+  if (report_.tenants.empty() || report_.tenants.back().name != scope_->tenant) {
+    report_.tenants.push_back({scope_->tenant, {}});
+  }
+  TreeTotals& totals = report_.tenants.back().totals;
+  if (!std::exchange(scope_is_counted_, true)) {
+    ++totals.scopes;
+    ++report_.all.scopes;
+  }
+  Count(node, report_.all);
+  Count(node, totals);
+  Visited visited{.node = {.parent = path_.empty() ? -1 : path_.back().visited,
+                           .tenant = static_cast<int32_t>(report_.tenants.size()) - 1,
+                           .scope = static_cast<int32_t>(report_.all.scopes),
+                           .begin = node.begin,
+                           .end = node.end,
+                           .has_kv = node.has_kv(),
+                           .origin = OriginName(node.use.origin),
+                           .hits = node.use.hits,
+                           .tokens_below = KvTokens(node)},
+                  .used_at = node.use.used_at};
+  if (node.checkpoint.has_value()) visited.node.checkpoint = node.checkpoint->kind;
+  path_.push_back({node.end, static_cast<int32_t>(visited_.size())});
+  visited_.push_back(visited);
+}
+
+void TreeWalk::Continue(const RadixTree& tree, const int32_t nodes_max) {
+  // At once and with room for what comes meanwhile: growing it moves all, which takes longer than a part.
+  if (visited_.empty()) visited_.reserve(static_cast<size_t>(tree.node_count() + tree.node_count() / 8 + nodes_max));
+  std::vector<Frame> stack = FindAgain(tree);
+  const Node* last = nullptr;
+  for (int32_t left = nodes_max; left > 0 && !is_done_;) {
+    if (stack.empty()) {
+      const Node* const root = NextRoot(tree);
+      is_done_ = root == nullptr;
+      if (is_done_) break;
+      scope_ = *root->scope;
+      prefix_.clear();
+      last = nullptr;
+      scope_is_counted_ = false;
+      stack.push_back({root, 0});
+      --left;
+      continue;
+    }
+    Frame& top = stack.back();
+    if (top.next_child == top.node->children.size()) {
+      stack.pop_back();
+      if (!path_.empty()) path_.pop_back();
+      continue;
+    }
+    last = top.node->children[top.next_child++].get();
+    Visit(*last);
+    stack.push_back({last, 0});
+    --left;
+  }
+  if (last != nullptr) prefix_ = TokensTo(*last);
+}
+
+// Marks what is shown.
+void TreeWalk::Choose() {
+  if (options_.nodes_max == 0) return;
+  // Children of a node as a list: the first, and each one's next.
+  std::vector<int32_t> first(visited_.size(), -1);
+  std::vector<int32_t> next(visited_.size(), -1);
+  // The heaviest first; of equal ones the one that comes first in the tree.
+  std::priority_queue<std::pair<int64_t, int32_t>> open;
+  for (auto i = static_cast<int32_t>(visited_.size()) - 1; i >= 0; --i) {
+    const TreeNodeReport& node = visited_[i].node;
+    if (node.parent < 0) {
+      open.emplace(node.tokens_below, -i);
+    } else {
+      next[i] = std::exchange(first[node.parent], i);
+    }
+  }
+  for (int32_t shown = 0; shown < options_.nodes_max && !open.empty(); ++shown) {
+    const int32_t i = -open.top().second;
+    open.pop();
+    visited_[i].is_shown = true;
+    for (int32_t child = first[i]; child >= 0; child = next[child]) {
+      open.emplace(visited_[child].node.tokens_below, -child);
+    }
+  }
+}
+
+TreeReport TreeWalk::Report(const TimeNs now) {
+  Check(is_done_, "the walk has come to its end");
+  for (auto entry = visited_.rbegin(); entry != visited_.rend(); ++entry) {
+    if (entry->node.parent < 0) continue;
+    TreeNodeReport& parent = visited_[entry->node.parent].node;
+    parent.tokens_below += entry->node.tokens_below;
+    ++parent.children_left_out;
+  }
+  Choose();
+  std::vector<int32_t> shown_at(visited_.size(), -1);
+  for (size_t i = 0; i < visited_.size(); ++i) {
+    if (!visited_[i].is_shown) continue;
+    shown_at[i] = static_cast<int32_t>(report_.nodes.size());
+    TreeNodeReport shown = visited_[i].node;
+    shown.idle_ns = std::max<TimeNs>(0, now - visited_[i].used_at);
+    if (shown.parent >= 0) {
+      shown.parent = shown_at[shown.parent];
+      --report_.nodes[shown.parent].children_left_out;
+    }
+    report_.nodes.push_back(shown);
+  }
+  return std::move(report_);
 }
 
 std::string_view CheckpointKindName(const CheckpointKind kind) {
