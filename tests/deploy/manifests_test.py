@@ -53,6 +53,122 @@ class Kubernetes(unittest.TestCase):
         self.assertGreater(pod["terminationGracePeriodSeconds"], wait + int(config["drain"]["timeout"].rstrip("s")))
 
 
+def merged(base, patch):
+    """As kustomize merges: mappings by key, lists of named things by name (volumeMounts: mountPath), others are replaced."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {key: merged(base[key], patch[key]) if key in base and key in patch else patch.get(key, base.get(key)) for key in {**base, **patch}}
+    if isinstance(base, list) and isinstance(patch, list) and all(isinstance(x, dict) for x in base + patch):
+        by = "mountPath" if any("mountPath" in x for x in base + patch) else "name"
+        out = {x[by]: x for x in base}
+        for x in patch:
+            out[x[by]] = merged(out[x[by]], x) if x[by] in out else x
+        return list(out.values())
+    return patch
+
+
+class KubernetesWithTiers(unittest.TestCase):
+    folder = DEPLOY / "k8s-tiers"
+    kustomization = documents(DEPLOY / "k8s-tiers/kustomization.yaml")[0]
+    config_map = merged(documents(DEPLOY / "k8s/configmap.yaml")[0], documents(folder / "configmap_patch.yaml")[0])
+    deployment = merged(documents(DEPLOY / "k8s/deployment.yaml")[0], documents(folder / "deployment_patch.yaml")[0])
+    valkey = {d["kind"]: d for d in documents(folder / "valkey.yaml")}
+
+    def setUp(self):
+        self.config = yaml.safe_load(self.config_map["data"]["invard.yaml"])
+        self.tiers = self.config["cache"]["tiers"]
+        self.pod = self.deployment["spec"]["template"]["spec"]
+
+    def test_manifests_keep_the_schema(self):
+        validate = pathlib.Path(sys.executable).parent / "kubernetes-validate"
+        for document in [self.config_map, self.deployment, *self.valkey.values()]:
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                yaml.safe_dump(document, file)
+                file.flush()
+                done = run(validate, "-k", "1.33", "--strict", file.name)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_kustomization_names_every_file(self):
+        named = [*self.kustomization["resources"], *(p["path"] for p in self.kustomization["patches"]), "kustomization.yaml"]
+        self.assertEqual(sorted(named), sorted(["../k8s", *(p.name for p in self.folder.glob("*.yaml"))]))
+
+    def test_configuration_is_that_of_k8s_with_tiers(self):
+        plain = yaml.safe_load(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])
+        self.assertEqual({k: v for k, v in self.config.items() if k != "cache"}, plain)
+
+    def test_what_the_pod_had_it_still_has(self):
+        base = documents(DEPLOY / "k8s/deployment.yaml")[0]["spec"]["template"]["spec"]
+        for volume in base["volumes"]:
+            self.assertIn(volume, self.pod["volumes"])
+        for mount in base["containers"][0]["volumeMounts"]:
+            self.assertIn(mount, self.pod["containers"][0]["volumeMounts"])
+        self.assertTrue(self.pod["securityContext"]["runAsNonRoot"])
+
+    def test_tiers_are_where_something_is_mounted(self):
+        mounts = {m["mountPath"]: m for m in self.pod["containers"][0]["volumeMounts"]}
+        volumes = {v["name"]: v for v in self.pod["volumes"]}
+        disk = mounts[str(pathlib.PurePosixPath(self.tiers["disk"]["path"]).parent)]
+        self.assertFalse(disk.get("readOnly", False))
+        size = volumes[disk["name"]]["emptyDir"]["sizeLimit"]
+        self.assertGreater(int(size.removesuffix("Gi")), int(self.tiers["disk"]["budget"].removesuffix("GiB")))
+        for field in ("password_file", "hmac_secret_file"):
+            mount = mounts[str(pathlib.PurePosixPath(self.tiers["remote"][field]).parent)]
+            self.assertIn("secret", volumes[mount["name"]])
+
+    def test_pods_reach_the_server_and_nobody_else_does(self):
+        host, port = self.tiers["remote"]["address"].rsplit(":", 1)
+        service, server = self.valkey["Service"], self.valkey["Deployment"]["spec"]["template"]
+        self.assertEqual((service["metadata"]["name"], service["spec"]["ports"][0]["port"]), (host, int(port)))
+        container = server["spec"]["containers"][0]
+        self.assertIn({"name": service["spec"]["ports"][0]["targetPort"], "containerPort": int(port)}, container["ports"])
+        policy = self.valkey["NetworkPolicy"]["spec"]
+        for selector in (service["spec"]["selector"], policy["podSelector"]["matchLabels"]):
+            self.assertEqual(selector, server["metadata"]["labels"])
+        ours = self.deployment["spec"]["template"]["metadata"]["labels"]
+        self.assertEqual(policy["ingress"][0]["from"], [{"podSelector": {"matchLabels": ours}}])
+
+    def test_server_and_pods_read_the_same_secret(self):
+        server = self.valkey["Deployment"]["spec"]["template"]["spec"]
+        ours = next(v for v in self.pod["volumes"] if "secret" in v)["secret"]["secretName"]
+        theirs = next(v for v in server["volumes"] if "secret" in v)["secret"]
+        self.assertEqual(theirs["secretName"], ours)
+        self.assertEqual([item["key"] for item in theirs["items"]], ["password"], "not what entries are authenticated with")
+        for name in ("hmac", "password"):
+            self.assertIn("--from-literal=%s=" % name, (self.folder / "kustomization.yaml").read_text())
+
+
+class ComposeWithTiers(unittest.TestCase):
+    compose = documents(DEPLOY / "compose.tiers.yaml")[0]
+    tiers = documents(DEPLOY / "invard.tiers.yaml")[0]["cache"]["tiers"]
+
+    def setUp(self):
+        self.invard = self.compose["services"]["invard"]
+
+    def test_configuration_is_that_of_the_image_with_tiers(self):
+        config = documents(DEPLOY / "invard.tiers.yaml")[0]
+        self.assertEqual({k: v for k, v in config.items() if k != "cache"}, documents(DEPLOY / "invard.yaml")[0])
+        self.assertIn("./invard.tiers.yaml:/etc/invar/invard.yaml:ro", self.invard["volumes"])
+
+    def test_the_disk_tier_lies_in_a_volume_that_the_image_gives_to_the_daemon(self):
+        name, target = self.invard["volumes"][1].split(":")
+        self.assertIn(name, self.compose["volumes"])
+        self.assertEqual(str(pathlib.PurePosixPath(self.tiers["disk"]["path"]).parent), target)
+        self.assertIn("install -d -o 10001 -g 10001 -m 0700 %s\n" % target, (DEPLOY / "Containerfile").read_text())
+
+    def test_the_remote_tier_is_the_server_beside_and_secrets_are_mounted(self):
+        host, port = self.tiers["remote"]["address"].rsplit(":", 1)
+        self.assertIn(host, self.compose["services"])
+        self.assertEqual(port, "6379")
+        self.assertIn(host, self.invard["depends_on"])
+        targets = {s["target"]: s["source"] for s in self.invard["secrets"]}
+        for field, source in (("password_file", "password"), ("hmac_secret_file", "hmac")):
+            self.assertEqual(targets[self.tiers["remote"][field]], source)
+            self.assertIn(source, self.compose["secrets"])
+        self.assertEqual([s["source"] for s in self.compose["services"][host]["secrets"]], ["password"])
+
+    def test_adds_to_services_of_the_plain_one(self):
+        self.assertIn("invard", documents(DEPLOY / "compose.yaml")[0]["services"])
+
+
 class Configurations(unittest.TestCase):
     def check(self, text):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -63,6 +179,10 @@ class Configurations(unittest.TestCase):
 
     def test_config_map_is_valid(self):
         self.check(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])
+
+    def test_configurations_with_tiers_are_valid(self):
+        self.check(documents(DEPLOY / "k8s-tiers/configmap_patch.yaml")[0]["data"]["invard.yaml"])
+        self.check((DEPLOY / "invard.tiers.yaml").read_text())
 
     def test_configuration_of_the_image_is_valid(self):
         self.check((DEPLOY / "invard.yaml").read_text())
