@@ -97,6 +97,19 @@ TEST(NamedFiles, AreMissed) {
   EXPECT_EQ(offences("## Planned\n`engine/nothing.cc`\n## Here\n`engine/nothing.cc`\n"), 1u);
 }
 
+TEST(NamedTests, Exist) {
+  std::vector<SourceFile> tests;
+  for (const SourceFile& file : Tree()) {
+    if (file.path.starts_with("tests/") && file.path.ends_with("_test.cc")) tests.push_back(file);
+  }
+  ExpectKept([&](const SourceFile& file) { return CheckNamedTestsExist(file, tests); });
+}
+TEST(NamedTests, AreMissed) {
+  const std::vector<SourceFile> tests = {{"tests/a_test.cc", "TEST_P(Cases, Hit) {}\n"}};
+  EXPECT_EQ(CheckNamedTestsExist({"docs/a.md", "| a | `Cases.Miss` |\n"}, tests).size(), 1u);
+  EXPECT_TRUE(CheckNamedTestsExist({"docs/a.md", "| a | `Cases.Hit` |\n`Cases.Miss`\n"}, tests).empty());
+}
+
 TEST(DeadFiles, EverySourceIsBuilt) {
   std::vector<SourceFile> lists;
   for (const SourceFile& file : Tree()) {

@@ -216,6 +216,21 @@ Offences CheckNamedFilesExist(const SourceFile& file, const fs::path& root) {
   return out;
 }
 
+Offences CheckNamedTestsExist(const SourceFile& file, const std::vector<SourceFile>& tests) {
+  if (!file.path.ends_with(".md")) return {};
+  static const std::regex named("\\|.*\\| `([A-Z][A-Za-z]*)[.]([A-Z][A-Za-z]*)` \\|");
+  Offences out;
+  ForEachLine(file.text, [&](const int number, const std::string& line) {
+    std::smatch match;
+    if (!std::regex_match(line, match, named)) return;
+    const std::string head = fmt::format("({}, {})", match[1].str(), match[2].str());
+    const bool exists = std::any_of(tests.begin(), tests.end(),
+                                    [&](const SourceFile& test) { return test.text.find(head) != std::string::npos; });
+    if (!exists) out.push_back(fmt::format("{}:{}: names a test that does not exist: {}", file.path, number, head));
+  });
+  return out;
+}
+
 Offences CheckIsBuilt(const SourceFile& file, const std::vector<SourceFile>& lists) {
   if (!file.path.ends_with(".cc") && !file.path.ends_with(".cu")) return {};
   // From another folder a list names it with its own folder before it: `support/tiny_model.cc`.

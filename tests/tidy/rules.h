@@ -33,6 +33,8 @@ Offences CheckLength(const SourceFile& file);
 Offences CheckNoMachinePaths(const SourceFile& file);
 // A file that a document names in `backquotes` with its folder exists below `root`, but in sections headed Planned.
 Offences CheckNamedFilesExist(const SourceFile& file, const std::filesystem::path& root);
+// A test that the last cell of a document's table names, `Suite.Name`, exists. `tests`: the sources that may have it.
+Offences CheckNamedTestsExist(const SourceFile& file, const std::vector<SourceFile>& tests);
 // Every .cc stands in a CMakeLists.txt of its folder or of one above it. `lists`: all CMakeLists.txt.
 Offences CheckIsBuilt(const SourceFile& file, const std::vector<SourceFile>& lists);
 
