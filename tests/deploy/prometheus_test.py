@@ -36,7 +36,8 @@ def free_port():
 class Scrape(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon(BIN)
+        # With a tier: an alert looks at those.
+        cls.daemon = Daemon(BIN, "--set", "cache.tiers.ram.budget=1MiB")
         cls.addClassCleanup(cls.daemon.stop)
         cls.daemon.generate("--text", "The function returns", "--max-tokens", str(TOKENS), "--temperature", "0")
         cls.scratch = tempfile.TemporaryDirectory()
