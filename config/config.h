@@ -74,6 +74,11 @@ struct Config {
       int64_t draft_tokens_max = 64;
       bool mtp_head = true;
     } speculation;
+    struct Approximate {
+      bool allowed = true;
+      std::string compressor = "centroid";
+      double kv_budget = 0.5;
+    } approximate;
   } engine;
 
   struct Cache {

@@ -133,6 +133,17 @@ std::vector<Field> MakeFields() {
        "one "
        "attention layer more. Needs draft_tokens_max above 0."},
 
+      {"engine.approximate.allowed", BoolKind{+[](Config& c) -> bool& { return c.engine.approximate.allowed; }},
+       "Whether requests may ask for APPROXIMATE answers, decoded on compressed KV; they never touch those of others."},
+      {"engine.approximate.compressor",
+       StringKind{+[](Config& c) -> std::string& { return c.engine.approximate.compressor; }, 256},
+       "Compressor of APPROXIMATE requests that name none: a kind, or kind:setting=value,... (docs/COMPRESSION.md)."},
+      {"engine.approximate.kv_budget",
+       ShareKind{+[](Config& c) -> double& { return c.engine.approximate.kv_budget; }, 0.01, 1.0},
+       "Share of the tokens that keep a slot, of APPROXIMATE requests that name none; compressors that keep every "
+       "token "
+       "in fewer bits have no use for it."},
+
       {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
        "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "
        "where "

@@ -27,6 +27,7 @@ struct EngineOptions {
   int64_t logprobs_max = config::Config::Limits{}.logprobs_max;
   int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
   std::vector<DrafterKind> drafters = DrafterKinds();
+  bool approximates = true;                 // Requests may ask for answers on compressed views.
   bool check_integrity_every_step = false;  // Tests; otherwise when idle.
   bool poison_freed_memory = false;         // Tests: freed pages and slots are filled with NaN.
 };

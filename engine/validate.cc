@@ -128,40 +128,21 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
                          "kv_policy.draft_tokens");
 }
 
-// What a view would lose without knowing what its prompt's queries looked at.
-bool WantsToBeShown(const cache::CompressorTraits& traits) {
-  return traits.observation_window > 0 || traits.attention_mass || traits.second_pass || traits.query_moments;
-}
-
 Status CheckApproximation(const Request& request, const RequestLimits& limits) {
   if (!request.approximation.has_value()) return OkStatus();
   const auto& [compressor, kv_budget] = *request.approximation;
   if (!limits.why_no_views.empty()) {
-    return InvalidArgument("kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views +
-                               "; ask for EXACT or LOSSLESS",
-                           "kv_policy.exactness");
+    return InvalidArgument(
+        "kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views + "; ask for EXACT or LOSSLESS",
+        "kv_policy.exactness");
   }
-  if (!request.speculation.drafter.empty()) {
-    return InvalidArgument("kv_policy.drafter: an approximate answer is not speculated on; leave it out",
-                           "kv_policy.drafter");
-  }
-  StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(compressor);
-  if (!made.ok()) {
-    return InvalidArgument("kv_policy.compressor: " + std::string(made.status().message()), "kv_policy.compressor");
-  }
-  const cache::CompressorTraits& traits = (*made)->traits();
-  if (WantsToBeShown(traits)) {
-    return InvalidArgument("kv_policy.compressor: " + compressor +
-                               " goes by what attention looked at, which is not recorded while prompts are run; "
-                               "name one that goes by keys and values alone, as centroid does",
-                           "kv_policy.compressor");
-  }
-  if (traits.keeps_all_tokens != kv_budget.has_value()) {
+  if (Status s = CheckCompressor(compressor, "kv_policy.compressor"); !s.ok()) return s;
+  if (TakesBudget(compressor) == kv_budget.has_value()) {
     if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
     return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
                            "kv_policy.kv_budget");
   }
-  return InvalidArgument(traits.keeps_all_tokens
+  return InvalidArgument(kv_budget.has_value()
                              ? "kv_policy.kv_budget: " + compressor + " keeps every token in fewer bits; leave it out"
                              : "kv_policy.kv_budget: " + compressor + " wants to know the share of tokens it may keep",
                          "kv_policy.kv_budget");
@@ -227,6 +208,25 @@ Status CheckPromptLength(const int64_t tokens, const RequestLimits& limits, cons
 int32_t OutputLimit(const Request& request, const RequestLimits& limits) {
   const int64_t room = limits.max_sequence_tokens - static_cast<int64_t>(request.prompt.size());
   return static_cast<int32_t>(std::clamp<int64_t>(request.stopping.max_tokens, 0, std::max<int64_t>(0, room)));
+}
+
+Status CheckCompressor(const std::string& compressor, const std::string_view field) {
+  StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(compressor);
+  if (!made.ok()) {
+    return InvalidArgument(std::string(field) + ": " + std::string(made.status().message()), std::string(field));
+  }
+  const cache::CompressorTraits& traits = (*made)->traits();
+  if (traits.observation_window == 0 && !traits.attention_mass && !traits.second_pass && !traits.query_moments) {
+    return OkStatus();
+  }
+  return InvalidArgument(std::string(field) + ": " + compressor +
+                             " goes by what attention looked at, which is not recorded while prompts are run; name one "
+                             "that goes by keys and values alone, as centroid does",
+                         std::string(field));
+}
+
+bool TakesBudget(const std::string& compressor) {
+  return !cache::MakeCompressor(compressor).value()->traits().keeps_all_tokens;
 }
 
 Status ValidateRequest(const Request& request, const RequestLimits& limits) {

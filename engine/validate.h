@@ -48,6 +48,12 @@ Status PromptTooLong(std::string_view found, const RequestLimits& limits, std::s
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.
 int32_t OutputLimit(const Request& request, const RequestLimits& limits);
 
+// Errors: INVALID_ARGUMENT naming `field`: no compressor that views can be made with while prompts run.
+Status CheckCompressor(const std::string& compressor, std::string_view field);
+
+// Whether the compressor must be told how many tokens may keep a slot. Requires: CheckCompressor.
+bool TakesBudget(const std::string& compressor);
+
 // Errors name the field, the prompt as request.prompt_field: INVALID_ARGUMENT (a value outside its range; a prompt
 // beyond what may be, as CheckPromptLength), RESOURCE_EXHAUSTED (prompt and output together could never fit the KV
 // pool). Threads: any.

@@ -149,6 +149,9 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
       config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
   if (!tiers.ok()) return tiers.status();
   const auto& options = config.engine;
+  if (Status s = engine::CheckCompressor(options.approximate.compressor, "engine.approximate.compressor"); !s.ok()) {
+    return s;
+  }
   StatusOr<std::unique_ptr<engine::Engine>> created =
       engine::Engine::Create({.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
                               .max_logits_rows = LogitsRows(options),
@@ -162,7 +165,8 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
                               .stop_strings_max = config.limits.stop_strings_max,
                               .stop_string_bytes_max = config.limits.stop_string_bytes_max,
                               .logprobs_max = config.limits.logprobs_max,
-                              .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max)},
+                              .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
+                              .approximates = options.approximate.allowed},
                              std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
@@ -184,6 +188,7 @@ TranslateContext ContextOf(const ServedModel& model, const config::Config& confi
           .limits = config.limits,
           .drafters = model.engine->drafters(),
           .default_drafter = config.engine.speculation.drafter,
+          .approximate = config.engine.approximate,
           .interrupted = std::move(interrupted)};
 }
 

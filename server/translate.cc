@@ -22,6 +22,7 @@ constexpr std::string_view kDomain = "invar";
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kRoleBytesMax = 64;
 constexpr size_t kDrafterBytesMax = 64;
+constexpr size_t kCompressorBytesMax = 256;
 
 template <typename T>
 Status CheckRange(const std::string_view field, const T value, const T min, const T max) {
@@ -376,9 +377,15 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
     return InvalidArgument(fmt::format("kv_policy.kv_budget: wants above 0, up to 1, found {}", policy.kv_budget()),
                            "kv_policy.kv_budget");
   }
-  if (policy.exactness() == v1::KvPolicy::APPROXIMATE) return NotYet("kv_policy.exactness");
-  if (!policy.compressor().empty()) return NotYet("kv_policy.compressor");
-  if (policy.has_kv_budget()) return NotYet("kv_policy.kv_budget");
+  if (Status s = CheckBytes("kv_policy.compressor", policy.compressor().size(), kCompressorBytesMax); !s.ok()) return s;
+  if (policy.exactness() != v1::KvPolicy::APPROXIMATE && (policy.has_kv_budget() || !policy.compressor().empty())) {
+    const char* const field = policy.has_kv_budget() ? "kv_policy.kv_budget" : "kv_policy.compressor";
+    if (policy.exactness() == v1::KvPolicy::LOSSLESS) return NotYet(field);
+    return InvalidArgument(fmt::format("{}: exact answers use full KV; set kv_policy.exactness to APPROXIMATE or leave "
+                                       "it out",
+                                       field),
+                           field);
+  }
   if (policy.exactness() == v1::KvPolicy::LOSSLESS) {
     if (Status s = CheckDrafter(policy, context); !s.ok()) return s;
   } else if (policy.has_draft_tokens() || !policy.drafter().empty()) {
@@ -413,6 +420,19 @@ Status CheckOptions(const v1::GenerateRequest& proto, const TranslateContext& co
   if (!proto.kv_transfer_params_json().empty()) return NotYet("kv_transfer_params_json");
   const auto priority_max = static_cast<int32_t>(context.limits.priority_max);
   return CheckRange("scheduling.priority", proto.scheduling().priority(), -priority_max, priority_max);
+}
+
+// What the request leaves open is the deployment's.
+engine::Request::Approximation ApproximationOf(const v1::KvPolicy& policy, const TranslateContext& context) {
+  engine::Request::Approximation wish{
+      .compressor = policy.compressor().empty() ? context.approximate.compressor : policy.compressor(),
+      .kv_budget = std::nullopt};
+  if (policy.has_kv_budget()) {
+    wish.kv_budget = policy.kv_budget();
+  } else if (engine::CheckCompressor(wish.compressor, "").ok() && engine::TakesBudget(wish.compressor)) {
+    wish.kv_budget = static_cast<float>(context.approximate.kv_budget);
+  }
+  return wish;
 }
 
 std::string DrawRequestId() { return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits()); }
@@ -483,6 +503,8 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   if (const v1::KvPolicy& policy = proto.kv_policy(); policy.exactness() == v1::KvPolicy::LOSSLESS) {
     request.speculation.drafter = DrafterOf(policy, context);
     if (policy.has_draft_tokens()) request.speculation.draft_tokens = policy.draft_tokens();
+  } else if (policy.exactness() == v1::KvPolicy::APPROXIMATE) {
+    request.approximation = ApproximationOf(policy, context);
   }
 
   out.form = {.request_id = request.request_id,
@@ -605,8 +627,11 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
     speculation.set_fallback_reason(event.speculation->fallback_reason);
   }
   v1::KvReport& kv = *finished.mutable_kv();
-  kv.set_exact(true);
-  kv.set_fast_tier_bytes(event.kv_bytes);
+  // An answer that ended before a view paid was computed on full KV.
+  const bool on_view = event.view.has_value() && !event.view->compressor.empty();
+  kv.set_exact(!on_view);
+  if (on_view) kv.set_compressor(event.view->compressor);
+  kv.set_fast_tier_bytes(on_view ? event.view->bytes : event.kv_bytes);
   kv.set_full_bytes(event.kv_bytes);
   kv.set_numerics_id(form.numerics_id);
   v1::Timing& timing = *finished.mutable_timing();

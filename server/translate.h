@@ -30,8 +30,9 @@ struct TranslateContext {
   const models::ChatTemplate* chat_template;  // Null: chat is refused.
   const models::GenerationDefaults& defaults;
   const config::Config::Limits& limits;
-  const std::vector<std::string>& drafters;  // Engine::drafters
-  const std::string& default_drafter;        // Of LOSSLESS requests that name none.
+  const std::vector<std::string>& drafters;                // Engine::drafters
+  const std::string& default_drafter;                      // Of LOSSLESS requests that name none.
+  const config::Config::Engine::Approximate& approximate;  // What APPROXIMATE ones get that say nothing.
   // Asked while a template runs and while text is tokenized: not OK ends the preparation with that status. Empty: never
   // asked.
   std::function<Status()> interrupted;

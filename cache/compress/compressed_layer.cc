@@ -1,7 +1,7 @@
 // Export, little endian, everything in this order:
-//   magic "IVCL", u32 version, u32 kv_heads, head_dim, dense type, dense order, encoding, merges, u64 tokens, settled, rounds,
-//   missed slots, body pages, tail slots, u64 length and bytes of the provenance, pages, marks (u32 position, u32
-//   degree | flags
+//   magic "IVCL", u32 version, u32 kv_heads, head_dim, dense type, dense order, encoding, merges, u64 tokens, settled,
+//   rounds, missed slots, body pages, tail slots, u64 length and bytes of the provenance, pages, marks (u32 position,
+//   u32 degree | flags
 //   << 30), tail keys, tail values (f32), tail marks, SHA-256 of all before.
 #include "cache/compressed_layer.h"
 
@@ -155,7 +155,8 @@ std::vector<std::byte> CompressedLayer::Export() const {
   Writer out;
   for (const uint32_t x :
        {kMagic, kVersion, static_cast<uint32_t>(shape_.kv_heads), static_cast<uint32_t>(shape_.head_dim),
-        static_cast<uint32_t>(shape_.dense), static_cast<uint32_t>(shape_.order), static_cast<uint32_t>(encoding_), static_cast<uint32_t>(merges_)}) {
+        static_cast<uint32_t>(shape_.dense), static_cast<uint32_t>(shape_.order), static_cast<uint32_t>(encoding_),
+        static_cast<uint32_t>(merges_)}) {
     out.U32(x);
   }
   for (const int64_t x : {tokens_, settled_, rounds_, missed_slots_, body_pages(), tail_slots()}) out.U64(x);

@@ -45,7 +45,8 @@ void CompressedKv::Make(const PageRows& full, const int32_t tokens) {
   std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
   ForEach(made.size(), [&](const size_t i) {
     const Floats floats = Read(i, full, 0, tokens);
-    made[i] = compressor_.Prefill(shape_, floats.rows, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
+    made[i] =
+        compressor_.Prefill(shape_, floats.rows, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
   });
   layers_.clear();
   for (std::optional<cache::CompressedLayer>& layer : made) layers_.push_back(*std::move(layer));
@@ -80,7 +81,8 @@ void CompressedKv::WriteTail(const int32_t from_slot, const PageRows& tail) cons
     const kernels::ConstKvRows rows = layers_[i].tail();
     for (int64_t slot = from_slot; slot < rows.slots;) {
       const int64_t count = std::min(kPage - slot % kPage, rows.slots - slot);
-      std::byte* const page = tail.arena + int64_t{tail.pages[static_cast<size_t>(slot / kPage)].value()} * spec.page_bytes;
+      std::byte* const page =
+          tail.arena + int64_t{tail.pages[static_cast<size_t>(slot / kPage)].value()} * spec.page_bytes;
       kernels::WriteRows(shape_, static_cast<int32_t>(slot % kPage), rows.Slots(slot, count),
                          page + spec.attention.page_offsets_bytes[i]);
       slot += count;
@@ -103,7 +105,8 @@ std::span<const models::ViewLayer> CompressedKv::At(const Position first) {
 
 template <typename Work>
 void CompressedKv::ForEach(const size_t count, const Work& work) const {
-  model_.backend()->pool().ParallelFor(static_cast<int64_t>(count), [&](const int64_t i) { work(static_cast<size_t>(i)); });
+  model_.backend()->pool().ParallelFor(static_cast<int64_t>(count),
+                                       [&](const int64_t i) { work(static_cast<size_t>(i)); });
 }
 
 CompressedKv::Floats CompressedKv::Read(const size_t layer, const PageRows& from, const int64_t first,

@@ -1,3 +1,4 @@
+// What happens at a boundary: make or settle, then what is held goes and what is needed is taken.
 #include "engine/compressed/served_view.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ ServedView::ServedView(const models::Model& model, const Request::Approximation&
     : spec_(model.spec()),
       compressor_(cache::MakeCompressor(wish.compressor).value()),
       first_(prompt_tokens),
-      kv_(model, *compressor_, wish.kv_budget.has_value() ? cache::Budget::Share(*wish.kv_budget) : cache::Budget::Share(1.0)),
+      kv_(model, *compressor_,
+          wish.kv_budget.has_value() ? cache::Budget::Share(*wish.kv_budget) : cache::Budget::Share(1.0)),
       boundary_(first_) {}
 
 void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease,

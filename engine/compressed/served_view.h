@@ -1,6 +1,6 @@
-// ServedView: the compressed KV that one APPROXIMATE request decodes on. Its prompt runs on full KV like everybody's, so
-// what that leaves in the cache is exact. At the first boundary where it saves memory the view takes the place of the
-// full KV; at each one after that, what came since is settled into it.
+// ServedView: the compressed KV that one APPROXIMATE request decodes on. Its prompt runs on full KV like everybody's,
+// so what that leaves in the cache is exact. At the first boundary where it saves memory the view takes the place of
+// the full KV; at each one after that, what came since is settled into it.
 //
 //   positions   0 .. prompt               full KV; others may share it
 //               prompt, and on            boundaries: spans end there, and MakeReady comes before the next one
@@ -69,7 +69,7 @@ class ServedView {
   const int32_t first_;
 
   CompressedKv kv_;
-  int32_t boundary_;                        // The next one.
+  int32_t boundary_;                       // The next one.
   std::optional<cache::ByteClaim> claim_;  // Of the bodies, where it serves.
 };
 

@@ -48,18 +48,18 @@ void Admission::TakeSnapshot() {
   const TimeNs now = clock_.Now();
   for (const auto& [id, sequence] : live_) {
     SequenceView view{.id = id,
-                            .tenant = TenantIndex(sequence->request().tenant),
-                            .priority = sequence->request().priority,
-                            .arrival = id.value(),
-                            .paused = sequence->paused() || sequence->awaits_tier(),
-                            .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
-                            .computed = sequence->computed(),
-                            .total = static_cast<int32_t>(sequence->tokens().size()),
-                            .logits_from = sequence->logits_from(),
-                            .pages = sequence->pages(),
-                            .own_pages = sequence->own_pages(cache_.memory().pages()),
-                            .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
-                            .drafted = static_cast<int32_t>(sequence->draft().size())};
+                      .tenant = TenantIndex(sequence->request().tenant),
+                      .priority = sequence->request().priority,
+                      .arrival = id.value(),
+                      .paused = sequence->paused() || sequence->awaits_tier(),
+                      .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
+                      .computed = sequence->computed(),
+                      .total = static_cast<int32_t>(sequence->tokens().size()),
+                      .logits_from = sequence->logits_from(),
+                      .pages = sequence->pages(),
+                      .own_pages = sequence->own_pages(cache_.memory().pages()),
+                      .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
+                      .drafted = static_cast<int32_t>(sequence->draft().size())};
     if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
       view.saved_tokens = served->saved_tokens();
       view.span_end = served->SpanEnd(view.computed);
@@ -111,7 +111,8 @@ cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
     return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
   }
   const auto known = static_cast<int32_t>(sequence.tokens().size());
-  const std::span<const TokenId> exact = std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
+  const std::span<const TokenId> exact =
+      std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
   return QueryOf(sequence.request(), exact, sequence.prompt_tokens(),
                  std::min(sequence.logits_from(), static_cast<int32_t>(exact.size()) - 1));
 }

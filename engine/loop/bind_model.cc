@@ -64,7 +64,8 @@ kernels::RowSampler SamplerFor(const models::Model& model) {
 }
 
 std::string WhyNoViews(const models::ModelSpec& spec) {
-  if (spec.attention.page_offsets_bytes.empty()) return "the model has no attention layers whose KV could be compressed";
+  if (spec.attention.page_offsets_bytes.empty())
+    return "the model has no attention layers whose KV could be compressed";
   if (spec.attention.shape.window > 0) return "the model's attention has a window, which slots without positions lack";
   return {};
 }

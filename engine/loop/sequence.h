@@ -101,7 +101,8 @@ class Sequence {
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
-  void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, std::optional<ViewReport> view, TimeNs now);
+  void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, std::optional<ViewReport> view,
+              TimeNs now);
   void Fail(Status status);
 
   FinishReason finish_reason() const { return finish_reason_; }

@@ -21,16 +21,17 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
                        const models::Tokenizer* const tokenizer, const MemoryPlan& plan) {
   const int32_t ids =
       tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
-  RequestLimits limits = {.usable_ids = ids,
-                          .max_sequence_tokens = spec.max_sequence_tokens,
-                          .page_tokens = kernels::kPageTokens,
-                          .pages = plan.pages,
-                          .has_text = tokenizer != nullptr,
-                          .stop_strings_max = options.stop_strings_max,
-                          .stop_string_bytes_max = options.stop_string_bytes_max,
-                          .logprobs_max = options.logprobs_max,
-                          .draft_tokens_max = options.draft_tokens_max,
-                          .why_no_views = WhyNoViews(spec)};
+  RequestLimits limits = {
+      .usable_ids = ids,
+      .max_sequence_tokens = spec.max_sequence_tokens,
+      .page_tokens = kernels::kPageTokens,
+      .pages = plan.pages,
+      .has_text = tokenizer != nullptr,
+      .stop_strings_max = options.stop_strings_max,
+      .stop_string_bytes_max = options.stop_string_bytes_max,
+      .logprobs_max = options.logprobs_max,
+      .draft_tokens_max = options.draft_tokens_max,
+      .why_no_views = options.approximates ? WhyNoViews(spec) : "engine.approximate.allowed is false"};
   if (options.draft_tokens_max > 0) {
     for (const DrafterKind& kind : options.drafters) {
       const std::string why_not = kind.why_not ? kind.why_not(spec) : std::string();

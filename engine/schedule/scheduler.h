@@ -46,7 +46,7 @@ struct SequenceView {
   int32_t computed = 0;  // Tokens whose KV and state exist.
   int32_t total = 0;     // Tokens known; computed < total.
   int32_t logits_from =
-      0;              // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
+      0;  // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
   // Of `computed`, those that take no places in its pages: of a sequence on a compressed view.
   int32_t saved_tokens = 0;
   int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; above `computed`.

@@ -200,10 +200,37 @@ void AddPolicyCases(std::vector<Case>& cases) {
   later("n a million", Sampling([](v1::Sampling& s) { s.set_n(1'000'000); }), "sampling.n");
   later("lossless by compressed KV", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::LOSSLESS); }),
         "kv_policy.drafter");
-  later("approximate", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::APPROXIMATE); }),
-        "kv_policy.exactness");
-  later("compressor", Policy([](v1::KvPolicy& p) { p.set_compressor("centroid"); }), "kv_policy.compressor");
-  later("kv_budget", Policy([](v1::KvPolicy& p) { p.set_kv_budget(0.5F); }), "kv_policy.kv_budget");
+  const auto wrong = [&](const char* name, Change change, const char* field) {
+    cases.push_back({name, std::move(change), StatusCode::INVALID_ARGUMENT, field});
+  };
+  const auto approximate = [](const std::string& compressor, const std::optional<float> budget) {
+    return Policy([=](v1::KvPolicy& p) {
+      p.set_exactness(v1::KvPolicy::APPROXIMATE);
+      p.set_compressor(compressor);
+      if (budget.has_value()) p.set_kv_budget(*budget);
+    });
+  };
+  good("approximate", approximate("", {}));
+  good("approximate in fewer bits", approximate("kivi4", {}));
+  good("approximate with settings", approximate("centroid:chunk=32,encoding=int8", 0.25F));
+  wrong("compressor of an exact request", Policy([](v1::KvPolicy& p) { p.set_compressor("centroid"); }),
+        "kv_policy.compressor");
+  wrong("kv_budget of an exact request", Policy([](v1::KvPolicy& p) { p.set_kv_budget(0.5F); }), "kv_policy.kv_budget");
+  wrong("unknown compressor", approximate("zip", 0.5F), "kv_policy.compressor");
+  wrong("unknown setting", approximate("centroid:size=3", 0.5F), "kv_policy.compressor");
+  wrong("setting out of range", approximate("centroid:chunk=1", 0.5F), "kv_policy.compressor");
+  wrong("settings without any", approximate("centroid:", 0.5F), "kv_policy.compressor");
+  wrong("compressor that must see queries", approximate("snapkv", 0.5F), "kv_policy.compressor");
+  wrong("compressor of 257 bytes", approximate(std::string(257, 'c'), 0.5F), "kv_policy.compressor");
+  wrong("kv_budget of what keeps all", approximate("int8", 0.5F), "kv_policy.kv_budget");
+  for (const float budget : {0.0F, -0.5F, 1.01F, NAN, INFINITY}) {
+    wrong("kv_budget out of range", approximate("centroid", budget), "kv_policy.kv_budget");
+  }
+  wrong("drafter of an approximate request", Policy([](v1::KvPolicy& p) {
+          p.set_exactness(v1::KvPolicy::APPROXIMATE);
+          p.set_drafter("ngram");
+        }),
+        "kv_policy.drafter");
   const auto ngram = [](const std::optional<int32_t> draft_tokens) {
     return Policy([=](v1::KvPolicy& p) {
       p.set_exactness(v1::KvPolicy::LOSSLESS);

@@ -38,8 +38,10 @@ struct Wish {
 const std::vector<Wish>& Wishes() {
   static const auto* const wishes = new std::vector<Wish>{{"centroid:floor_min=-1", 0.3F},
                                                           {"centroid:encoding=kivi4,floor_min=-1", 0.5F},
-                                                          {"streaming", 0.25F},   {"random_drop:encoding=int8", 0.4F},
-                                                          {"int8", std::nullopt}, {"kivi2", std::nullopt}};
+                                                          {"streaming", 0.25F},
+                                                          {"random_drop:encoding=int8", 0.4F},
+                                                          {"int8", std::nullopt},
+                                                          {"kivi2", std::nullopt}};
   return *wishes;
 }
 
@@ -156,11 +158,10 @@ TEST_P(ApproximateLaw, AnAnswerIsWhatTheDefinitionSays) {
     const std::shared_ptr<Collector> events = rig.Submit(request);
     rig.RunUntilIdle();
 
-    const TinyModel tiny = LoadTinyModel(GetParam().folder, {.backend = "cpu",
-                                                             .isa = {},
-                                                             .activations = GetParam().activations,
-                                                             .threads = 1})
-                               .value();
+    const TinyModel tiny =
+        LoadTinyModel(GetParam().folder,
+                      {.backend = "cpu", .isa = {}, .activations = GetParam().activations, .threads = 1})
+            .value();
     const auto prompt = static_cast<int32_t>(request.prompt.size());
     testing::SequenceArena arena(tiny.model->spec(), 1, prompt + kOutputTokens);
     arena.Reset(0);

@@ -50,6 +50,24 @@ SequenceView Scored(SequenceView view, const int32_t logits_from) {
   return view;
 }
 
+// On a compressed view: so many tokens take no places, and no span runs beyond `span_end`.
+SequenceView OnView(SequenceView view, const int32_t saved_tokens, const int32_t span_end) {
+  view.saved_tokens = saved_tokens;
+  view.span_end = span_end;
+  return view;
+}
+SequenceView WithSpare(SequenceView view, const int32_t spare_pages) {
+  view.spare_pages = spare_pages;
+  return view;
+}
+// About to give up its pages, so many of which others hold too.
+SequenceView Parting(SequenceView view, const int32_t shared_pages) {
+  view.parts = true;
+  view.shared_pages = shared_pages;
+  view.own_pages = view.pages - shared_pages;
+  return view;
+}
+
 struct Case {
   const char* name;
   SchedulerLimits limits;
@@ -102,6 +120,54 @@ TEST_P(SchedulerTable, Plans) {
 }
 
 const Case kCases[] = {
+    {"PositionsOfAViewTakeNoPlaces",
+     Limits(64),
+     Queues({OnView(Seq(1, 1000, 1001, 2), 900, 1064)}, {}, 0),
+     {},
+     {},
+     {Run(1, 1000, 1, 1)}},
+    {"AViewIsRunAgainToItsBoundaryOnly",
+     Limits(512),
+     Queues({OnView(Seq(1, 1000, 1200, 2), 900, 1064)}, {}, 4),
+     {},
+     {},
+     {Run(1, 1000, 64, 0)}},
+    {"UpkeepWaitsForTheFreePageItMayTake",
+     Limits(64),
+     Queues({WithSpare(OnView(Seq(1, 1000, 1001, 2), 900, 1064), 1)}, {}, 0),
+     {},
+     {},
+     {}},
+    {"UpkeepRunsWhereAPageIsFree",
+     Limits(64),
+     Queues({WithSpare(OnView(Seq(1, 1000, 1001, 2), 900, 1064), 1)}, {}, 1),
+     {},
+     {},
+     {Run(1, 1000, 1, 1)}},
+    {"UpkeepTakesThePageOfALowerRank",
+     Limits(64),
+     Queues({WithSpare(OnView(Seq(1, 1000, 1001, 2), 900, 1064), 1), Seq(2, 10, 11, 1)}, {}, 0),
+     {2},
+     {},
+     {Run(1, 1000, 1, 1)}},
+    {"WhoGivesUpSharedPagesNeedsAsManyFree",
+     Limits(64),
+     Queues({Parting(Seq(1, 630, 631, 10), 4), Seq(2, 320, 321, 6)}, {}, 3),
+     {2},
+     {},
+     {Run(1, 630, 1, 1)}},
+    {"WhoGivesUpSharedPagesRunsBesideTheirHoldersWhereAsManyAreFree",
+     Limits(64),
+     Queues({Parting(Seq(1, 630, 631, 10), 4), Seq(2, 320, 321, 6)}, {}, 4),
+     {},
+     {},
+     {Run(1, 630, 1, 1), Run(2, 320, 1, 1)}},
+    {"WhoIsLeftAloneSharesNothing",
+     Limits(64),
+     Queues({Parting(Seq(1, 630, 631, 10), 8)}, {}, 0),
+     {},
+     {},
+     {Run(1, 630, 1, 1)}},
     {"NothingToDo", Limits(64), Queues({}, {}, 4), {}, {}, {}},
     {"AWaitingRequestStartsAtOnce", Limits(64), Queues({}, {Seq(1, 0, 10, 0)}, 4), {}, {1}, {Run(1, 0, 10, 1)}},
     {"ARequestNeedsNoRoomForWhatItShares",

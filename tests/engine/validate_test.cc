@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <ostream>
@@ -52,7 +53,25 @@ TEST_P(ValidateTable, Judges) {
 constexpr auto kOk = StatusCode::kOk;
 constexpr auto kBad = StatusCode::kInvalidArgument;
 
+Request::Approximation Wish(const char* const compressor, const std::optional<float> kv_budget) {
+  return {.compressor = compressor, .kv_budget = kv_budget};
+}
+
 const Case kCases[] = {
+    {"Approximate", kOk, "", [](Request& r) { r.approximation = Wish("centroid", 0.5F); }},
+    {"ApproximateInFewerBits", kOk, "", [](Request& r) { r.approximation = Wish("int8", std::nullopt); }},
+    {"UnknownCompressor", kBad, "kv_policy.compressor", [](Request& r) { r.approximation = Wish("zip", 0.5F); }},
+    {"CompressorThatGoesByQueries", kBad, "kv_policy.compressor",
+     [](Request& r) { r.approximation = Wish("snapkv", 0.5F); }},
+    {"BudgetOfWhatKeepsAll", kBad, "kv_policy.kv_budget", [](Request& r) { r.approximation = Wish("int8", 0.5F); }},
+    {"NoBudget", kBad, "kv_policy.kv_budget", [](Request& r) { r.approximation = Wish("centroid", std::nullopt); }},
+    {"BudgetAboveAll", kBad, "kv_policy.kv_budget", [](Request& r) { r.approximation = Wish("centroid", 1.5F); }},
+    {"BudgetNan", kBad, "kv_policy.kv_budget", [](Request& r) { r.approximation = Wish("centroid", NAN); }},
+    {"ApproximateNeedsRoomForDegrees", StatusCode::kResourceExhausted, "stopping.max_tokens",
+     [](Request& r) {
+       r.approximation = Wish("centroid", 0.5F);
+       r.stopping.max_tokens = 160;
+     }},
     {"Valid", kOk, "", [](Request&) {}},
     {"NoPrompt", kBad, "input", [](Request& r) { r.prompt.clear(); }},
     {"NegativeId", kBad, "input", [](Request& r) { r.prompt[0] = TokenId(-1); }},

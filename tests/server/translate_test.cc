@@ -41,6 +41,7 @@ class Translate : public testing::Test {
             .limits = limits_,
             .drafters = drafters_,
             .default_drafter = default_drafter_,
+            .approximate = approximate_,
             .interrupted = {}};
   }
 
@@ -59,6 +60,7 @@ class Translate : public testing::Test {
   config::Config::Limits limits_;
   std::vector<std::string> drafters_ = {"ngram"};
   std::string default_drafter_ = "compressed_kv";
+  config::Config::Engine::Approximate approximate_;
   v1::GenerateRequest request_;
 };
 models::Tokenizer* Translate::tokenizer_ = nullptr;
@@ -158,6 +160,56 @@ TEST_F(Translate, OnlyLosslessRequestsMayTellHowToDraft) {
   request_.mutable_kv_policy()->set_exactness(v1::KvPolicy::EXACT);
   request_.mutable_kv_policy()->set_draft_tokens(3);
   EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.draft_tokens");
+}
+
+// --- Compressed KV ---
+
+TEST_F(Translate, ApproximateRequestsGetTheDeploymentsCompressorAndBudget) {
+  v1::KvPolicy& policy = *request_.mutable_kv_policy();
+  EXPECT_FALSE(Run().request.approximation.has_value());
+  policy.set_exactness(v1::KvPolicy::APPROXIMATE);
+  EXPECT_EQ(Run().request.approximation->compressor, "centroid");
+  EXPECT_EQ(Run().request.approximation->kv_budget, 0.5F);
+  policy.set_compressor("streaming");
+  policy.set_kv_budget(0.25F);
+  EXPECT_EQ(Run().request.approximation->compressor, "streaming");
+  EXPECT_EQ(Run().request.approximation->kv_budget, 0.25F);
+  policy.clear_kv_budget();
+  policy.set_compressor("int8");
+  EXPECT_FALSE(Run().request.approximation->kv_budget.has_value()) << "it keeps every token";
+  approximate_ = {.allowed = true, .compressor = "kivi4", .kv_budget = 0.3};
+  policy.clear_compressor();
+  EXPECT_EQ(Run().request.approximation->compressor, "kivi4");
+}
+
+TEST_F(Translate, OnlyApproximateRequestsMayTellHowToCompress) {
+  request_.mutable_kv_policy()->set_compressor("centroid");
+  Status status = TranslateGenerate(request_, "tenant", Context()).status();
+  EXPECT_EQ(status.field(), "kv_policy.compressor");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  request_.mutable_kv_policy()->set_kv_budget(0.5F);
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.kv_budget");
+  request_.mutable_kv_policy()->set_exactness(v1::KvPolicy::APPROXIMATE);
+  request_.mutable_kv_policy()->set_compressor(std::string(257, 'x'));
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.compressor");
+}
+
+TEST_F(Translate, AnswersOnAViewSaySo) {
+  v1::Finished finished;
+  engine::FinishedEvent event;
+  event.kv_bytes = 1000;
+  FillFinished(Run().form, event, finished);
+  EXPECT_TRUE(finished.kv().exact());
+  event.view = engine::ViewReport{};
+  FillFinished(Run().form, event, finished);
+  EXPECT_TRUE(finished.kv().exact()) << "it ended before a view paid";
+  EXPECT_EQ(finished.kv().fast_tier_bytes(), 1000);
+  event.view = engine::ViewReport{.compressor = "int8", .bytes = 600};
+  FillFinished(Run().form, event, finished);
+  EXPECT_FALSE(finished.kv().exact());
+  EXPECT_EQ(finished.kv().compressor(), "int8");
+  EXPECT_EQ(finished.kv().fast_tier_bytes(), 600);
+  EXPECT_EQ(finished.kv().full_bytes(), 1000);
 }
 
 TEST_F(Translate, ReportsOfSpeculationReachTheAnswer) {
