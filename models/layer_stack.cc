@@ -65,6 +65,7 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
     places.push_back(place);
   }
   spec.attention.shape = AttentionShapeOf(plan.attention, narrowest);
+  spec.attention.inverse_frequencies = plan.attention.rope.inverse_frequencies;
   spec.recurrent_layers = static_cast<int32_t>(spec.recurrent_states.size());
   spec.work.kv_bytes_per_position = spec.page_bytes / kernels::kPageTokens;
   return spec;

@@ -2,6 +2,7 @@
 // measured and however often it is kept up; views that lose something are seen to.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -122,33 +123,56 @@ TEST(Evaluation, ViewsThatLoseTokensAreSeenToLose) {
 }
 
 TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
-  Rig rig(testing::AssetFolder("tiny-hybrid"), {"snapkv:recent=16"}, {0.5},
-          {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
-  QueryLog log(rig.tiny.model->spec().attention_layers, rig.tiny.model->spec().attention.shape);
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"snapkv:recent=16", "tova:recent=16", "expected_attention:recent=16"},
+          {0.5}, {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  QueryLog log(rig.tiny.model->spec().attention);
   Place place = rig.subject->Begin();
   rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {}, &log);
-  BoundView view(*rig.subject, *rig.candidates.rows[1].compressor, cache::Budget::Share(0.5), log, kPrefix / 2);
-  for (int32_t end = kPrefix / 2 + 10; end <= kPrefix; end += 10) {
-    view.Settle(end);
-    EXPECT_EQ(view.tokens(), end);
-    EXPECT_LE(view.bytes_share(), 0.5 + 1.0 / end) << "it is shown the queries it asks for";
+  for (size_t row = 1; row <= 3; ++row) {
+    BoundView view(*rig.subject, *rig.candidates.rows[row].compressor, cache::Budget::Share(0.5), log, kPrefix / 2);
+    for (int32_t end = kPrefix / 2 + 10; end <= kPrefix; end += 10) {
+      view.Settle(end);
+      EXPECT_EQ(view.tokens(), end);
+      EXPECT_LE(view.bytes_share(), 0.5 + 64.0 / end) << "unseen, nothing would be dropped";
+    }
   }
 }
 
 TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
-  const kernels::AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F};
-  QueryLog log(1, shape);
+  QueryLog log({.shape = {.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F},
+                .page_offsets_bytes = {0},
+                .inverse_frequencies = {}});
   log.Restart(10);
   std::vector<float> rows = {0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23};  // [3][2 heads][2]
   log.Queries(0, {.data = rows.data(), .dtype = kernels::DType::kF32, .rows = 3, .cols = 4, .stride = 4});
-  const Shown shown = log.Show(0, 12, 8);
+  const Shown shown = log.Show({.observation_window = 8}, 0, 12);
   EXPECT_EQ(shown.queries, (std::vector<float>{0, 1, 10, 11, 2, 3, 12, 13})) << "of tokens 10 and 11 alone";
   EXPECT_EQ(shown.observation.window, 2);
   EXPECT_EQ(shown.observation.query_heads, 2);
   EXPECT_EQ(shown.observation.scale, 0.5F);
   std::vector<uint16_t> half = {0x3F80, 0x4000, 0xBF80, 0};  // bf16: 1, 2, -1, 0
   log.Queries(0, {.data = half.data(), .dtype = kernels::DType::kBf16, .rows = 1, .cols = 4, .stride = 4});
-  EXPECT_EQ(log.Show(0, 14, 1).queries, (std::vector<float>{1, 2, -1, 0}));
+  EXPECT_EQ(log.Show({.observation_window = 1}, 0, 14).queries, (std::vector<float>{1, 2, -1, 0}));
+  EXPECT_TRUE(log.Show({}, 0, 14).queries.empty()) << "nobody asked";
+}
+
+// Queries that rope turned as their positions say are one query: all moments are those of it, turned on.
+TEST(QueryLog, ShowsMomentsOfQueriesToCome) {
+  QueryLog log({.shape = {.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1.0F},
+                .page_offsets_bytes = {0},
+                .inverse_frequencies = {0.001}});
+  log.Restart(100);
+  for (int64_t position = 100; position < 140; ++position) {
+    const double angle = 0.001 * static_cast<double>(position);
+    std::vector<float> row = {static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};
+    log.Queries(0, {.data = row.data(), .dtype = kernels::DType::kF32, .rows = 1, .cols = 2, .stride = 2});
+  }
+  const Shown shown = log.Show({.query_moments = true}, 0, 140);
+  ASSERT_EQ(shown.observation.query_mean.size(), 2U);
+  ASSERT_EQ(shown.observation.query_covariance.size(), 4U);
+  const double angle = std::atan2(shown.observation.query_mean[1], shown.observation.query_mean[0]);
+  EXPECT_NEAR(angle, 0.001 * (140 + 255.5), 1e-5) << "the middle of 512 positions from 140 on";
+  for (const float x : shown.observation.query_covariance) EXPECT_NEAR(x, 0.0F, 1e-5);
 }
 
 TEST(Candidates, StandBetweenTheFullKvAndTheFloor) {

@@ -10,6 +10,8 @@ namespace invar::eval {
 namespace {
 
 constexpr int64_t kPage = kernels::kEncodedPageSlots;
+// From one upkeep to the next, as serving on views has it.
+constexpr int32_t kUpkeepTokens = 64;
 
 }  // namespace
 
@@ -19,18 +21,14 @@ BoundView::BoundView(Subject& subject, const cache::Compressor& compressor, cons
       compressor_(compressor),
       budget_(budget),
       log_(log),
+      kept_up_(length),
       log_degrees_(subject.spec().attention_layers) {
   for (int32_t layer = 0; layer < subject.spec().attention_layers; ++layer) {
     const ExactRows exact = subject.Rows(layer, 0, length);
-    const Shown shown = Show(layer, length);
+    const Shown shown = log.Show(compressor.traits(), layer, length);
     layers_.push_back(compressor.Prefill(subject.page_shape(), exact.rows, ContextOf(layer, shown)));
     Bind(layer);
   }
-}
-
-Shown BoundView::Show(const int32_t layer, const int32_t end) const {
-  const int32_t window = compressor_.traits().observation_window;
-  return window > 0 ? log_.Show(layer, end, window) : Shown();
 }
 
 cache::CompressContext BoundView::ContextOf(const int32_t layer, const Shown& shown) const {
@@ -38,13 +36,17 @@ cache::CompressContext BoundView::ContextOf(const int32_t layer, const Shown& sh
 }
 
 void BoundView::Settle(const int32_t end) {
+  const bool is_due = end - kept_up_ >= kUpkeepTokens;
   for (int32_t layer = 0; layer < subject_.spec().attention_layers; ++layer) {
     cache::CompressedLayer& view = layers_[layer];
     view.Append(subject_.Rows(layer, static_cast<int32_t>(view.tokens()), end).rows);
-    const Shown shown = Show(layer, end);
-    compressor_.Maintain(view, end, ContextOf(layer, shown));
+    if (is_due) {
+      const Shown shown = log_.Show(compressor_.traits(), layer, end);
+      compressor_.Maintain(view, end, ContextOf(layer, shown));
+    }
     Bind(layer);
   }
+  if (is_due) kept_up_ = end;
 }
 
 void BoundView::Bind(const int32_t layer) {

@@ -20,7 +20,8 @@ class BoundView {
   BoundView(Subject& subject, const cache::Compressor& compressor, cache::Budget budget, const QueryLog& log,
             int32_t length);
 
-  // A round's end: the exact rows of tokens [tokens(), end) follow, then comes upkeep. Forgets what was read on it.
+  // A round's end: the exact rows of tokens [tokens(), end) follow, then comes upkeep where enough tokens have come
+  // since the last. Forgets what was read on it.
   void Settle(int32_t end);
 
   int32_t tokens() const { return static_cast<int32_t>(layers_.front().tokens()); }
@@ -32,13 +33,13 @@ class BoundView {
 
  private:
   cache::CompressContext ContextOf(int32_t layer, const Shown& shown) const;
-  Shown Show(int32_t layer, int32_t end) const;
   void Bind(int32_t layer);
 
   Subject& subject_;
   const cache::Compressor& compressor_;
   const cache::Budget budget_;
   const QueryLog& log_;
+  int32_t kept_up_;  // Tokens at the last upkeep.
   std::vector<cache::CompressedLayer> layers_;
   std::vector<std::vector<float>> log_degrees_;  // Of each body, [pages][kv_heads][64]; empty: one token a slot.
 };

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tools/eval/query_log.h"
+
 namespace invar::eval {
 namespace {
 
@@ -14,7 +16,6 @@ constexpr std::string_view kFloor = "random_drop";
 std::string_view Missing(const cache::CompressorTraits& traits) {
   if (traits.attention_mass) return "the attention that every position received";
   if (traits.second_pass) return "a second pass over the context";
-  if (traits.query_moments) return "moments of queries to come";
   return {};
 }
 
@@ -54,9 +55,9 @@ StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compresso
   return candidates;
 }
 
-int32_t Candidates::observation_window() const {
+int32_t Candidates::queries_shown() const {
   int32_t window = 0;
-  for (const auto& compressor : compressors) window = std::max(window, compressor->traits().observation_window);
+  for (const auto& compressor : compressors) window = std::max(window, QueriesShown(compressor->traits()));
   return window;
 }
 

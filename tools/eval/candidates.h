@@ -25,8 +25,8 @@ struct Candidates {
   std::vector<std::unique_ptr<const cache::Compressor>> compressors;
   std::vector<Candidate> rows;  // In the order they are printed.
 
-  // Queries of so many last tokens are looked at by any of them.
-  int32_t observation_window() const;
+  // Queries of so many last tokens are shown to any of them.
+  int32_t queries_shown() const;
 };
 
 // Errors: INVALID_ARGUMENT (a compressor there is not, or its settings; a budget

@@ -15,7 +15,7 @@ Evaluation::Evaluation(Subject& subject, const models::Tokenizer& tokenizer, con
       judge_(judge),
       candidates_(candidates),
       plan_(plan),
-      log_(subject.spec().attention_layers, subject.spec().attention.shape) {
+      log_(subject.spec().attention) {
   for (const Candidate& candidate : candidates.rows) {
     CandidateResult result{.name = candidate.name, .has_budget = candidate.has_budget(), .budget = candidate.budget};
     if (!candidate.is_full()) result.settings = candidate.compressor->provenance();
@@ -26,7 +26,7 @@ Evaluation::Evaluation(Subject& subject, const models::Tokenizer& tokenizer, con
 }
 
 Place Evaluation::Prefill(const std::span<const TokenId> tokens) {
-  const auto window = std::min<int64_t>(candidates_.observation_window(), std::ssize(tokens));
+  const auto window = std::min<int64_t>(candidates_.queries_shown(), std::ssize(tokens));
   Place place = subject_.Begin();
   const int64_t first = std::ssize(tokens) - window;
   subject_.Read(nullptr, place, tokens.first(first), first, {});

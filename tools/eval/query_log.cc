@@ -7,6 +7,18 @@
 #include "kernels/bf16.h"
 
 namespace invar::eval {
+namespace {
+
+// Queries that moments are taken of: several times the dims of a head, so that a covariance is more than noise.
+constexpr int32_t kMomentQueries = 512;
+// Positions that queries are expected at (arXiv 2510.00636).
+constexpr int64_t kFutureTokens = 512;
+
+}  // namespace
+
+int32_t QueriesShown(const cache::CompressorTraits& traits) {
+  return traits.query_moments ? kMomentQueries : traits.observation_window;
+}
 
 void QueryLog::Queries(const int32_t layer, const kernels::Activations& queries) {
   Check(queries.cols == columns(), "a row has the queries of all heads", queries.cols, columns());
@@ -28,19 +40,34 @@ void QueryLog::Restart(const int64_t first) {
   for (std::vector<float>& rows : layers_) rows.clear();
 }
 
-Shown QueryLog::Show(const int32_t layer, const int64_t end, const int32_t window) const {
+Shown QueryLog::Show(const cache::CompressorTraits& traits, const int32_t layer, const int64_t end) const {
+  Shown shown;
+  if (QueriesShown(traits) == 0) return shown;
   const std::vector<float>& rows = layers_[layer];
   Check(first_ <= end && (end - first_) * columns() <= std::ssize(rows), "the log reaches so far", first_, end);
-  const int64_t count = std::min<int64_t>(window, end - first_);
-  Shown shown;
-  shown.observation = {.query_heads = shape_.heads, .scale = shape_.scale, .window = static_cast<int32_t>(count)};
+  const int64_t count = std::min<int64_t>(QueriesShown(traits), end - first_);
+  shown.observation.query_heads = shape_.heads;
+  shown.observation.scale = shape_.scale;
   for (int32_t head = 0; head < shape_.heads; ++head) {
     for (int64_t token = end - count; token < end; ++token) {
       const auto row = rows.begin() + (token - first_) * columns() + int64_t{head} * shape_.head_dim;
       shown.queries.insert(shown.queries.end(), row, row + shape_.head_dim);
     }
   }
-  shown.observation.queries = shown.queries;
+  if (!traits.query_moments) {
+    shown.observation.queries = shown.queries;
+    shown.observation.window = static_cast<int32_t>(count);
+    return shown;
+  }
+  shown.moments = cache::ExpectedQueries({.queries = shown.queries,
+                                          .query_heads = shape_.heads,
+                                          .window = static_cast<int32_t>(count),
+                                          .dim = shape_.head_dim,
+                                          .first_position = end - count,
+                                          .inverse_frequencies = inverse_frequencies_},
+                                         kFutureTokens);
+  shown.observation.query_mean = shown.moments.mean;
+  shown.observation.query_covariance = shown.moments.covariance;
   return shown;
 }
 
