@@ -138,6 +138,27 @@ TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
   }
 }
 
+TEST(BoundView, TellsAttentionHowManyTokensASlotStandsFor) {
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"kmeans:recent=8"}, {0.5},
+          {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  QueryLog log(rig.tiny.model->spec().attention);
+  Place place = rig.subject->Begin();
+  rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {});
+  BoundView view(*rig.subject, *rig.candidates.rows[1].compressor, cache::Budget::Share(0.5), log, kPrefix - 70);
+  const int32_t heads = rig.tiny.model->spec().attention.shape.kv_heads;
+  for (const int32_t end : {kPrefix - 70, kPrefix}) {
+    if (end > view.tokens()) view.Settle(end);
+    for (const models::ViewLayer& layer : view.LayersAt(end)) {
+      ASSERT_NE(layer.body.log_degrees, nullptr);
+      double tokens = layer.slots - 64 * layer.body.pages;
+      for (int32_t p = 0; p < layer.body.pages; ++p)
+        for (int32_t s = 0; s < 64; ++s) tokens += std::exp(layer.body.log_degrees[(p * heads + heads - 1) * 64 + s]);
+      EXPECT_NEAR(tokens, end, 1e-3);
+      EXPECT_LT(layer.slots, end);
+    }
+  }
+}
+
 TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
   QueryLog log({.shape = {.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F},
                 .page_offsets_bytes = {0},
