@@ -6,7 +6,11 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <random>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "tests/e2e/daemon_fixture.h"
@@ -136,6 +140,105 @@ TEST(Metrics, LivezFailsWhenStepsStopWhileWorkWaits) {
   gate.Open();
   caller.join();
   EXPECT_EQ(HttpGet(ops, "/livez").status, 200);
+}
+
+// Of each family its labels, and of each label the values: what a scrape shows, or what the docs promise ("any": many).
+using LabelValues = std::map<std::string, std::map<std::string, std::set<std::string>>>;
+
+LabelValues LabelsOfScrape(const std::string& text) {
+  LabelValues families;
+  std::istringstream lines(text);
+  const std::regex sample(R"(^([a-z_:]+)(\{(.*)\})? .*$)");
+  const std::regex label(R"re(([a-z_]+)="([^"]*)")re");
+  std::string histogram;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (line.starts_with("# TYPE ")) {
+      histogram = line.ends_with(" histogram") ? line.substr(7, line.rfind(' ') - 7) : "";
+    } else if (std::regex_match(line, match, sample)) {
+      auto& labels = families[histogram.empty() ? match[1].str() : histogram];
+      const std::string all = match[3];
+      for (std::sregex_iterator at(all.begin(), all.end(), label); at != std::sregex_iterator(); ++at) {
+        if ((*at)[1] != "le") labels[(*at)[1]].insert((*at)[2]);
+      }
+    }
+  }
+  return families;
+}
+
+LabelValues LabelsOfDocs(const std::string& docs) {
+  LabelValues families;
+  const std::regex row(R"(\| `([a-z_:]+)` \| [a-z]+ \| ([^|]*) ?\|.*)");
+  const std::regex label(R"(([a-z_]+)( \(([^)]*)\))?(, |\s*$))");
+  std::istringstream lines(docs);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, row)) continue;
+    auto& labels = families[match[1]];
+    const std::string all = match[2];
+    for (std::sregex_iterator at(all.begin(), all.end(), label); at != std::sregex_iterator(); ++at) {
+      std::set<std::string>& values = labels[(*at)[1]];
+      std::istringstream list((*at)[3]);
+      for (std::string value; std::getline(list, value, ',');)
+        values.insert(value.substr(value.find_first_not_of(' ')));
+      if (values.empty()) values = {"any"};
+    }
+  }
+  return families;
+}
+
+TEST(Metrics, DocsNameEveryFamilyWithItsLabelsAndTheirValues) {
+  config::Config config = TinyConfig();
+  config.cache.tiers.ram.budget = 1 << 20;
+  RunningDaemon daemon(config);
+  ASSERT_TRUE(Collect(*daemon.NewStub(), TokensRequest({1, 2, 3}, 3)).status.ok());
+  LabelValues scrape = LabelsOfScrape(daemon.daemon().MetricsText());
+  const LabelValues docs = LabelsOfDocs(server::PrintMetricsDocs());
+  for (const auto& [family, labels] : docs) {
+    ASSERT_TRUE(scrape.contains(family)) << family;
+    for (const auto& [label, values] : labels) {
+      ASSERT_TRUE(scrape[family].contains(label)) << family << " " << label;
+      // All tiers are named; one is configured here.
+      if (values.contains("any") || label == "tier") continue;
+      EXPECT_EQ(scrape[family][label], values) << family << " " << label;
+    }
+    EXPECT_EQ(scrape[family].size(), labels.size()) << family << " has a label that the docs do not name";
+  }
+  for (const auto& [family, labels] : scrape) {
+    if (family.starts_with("vllm:")) continue;
+    EXPECT_TRUE(docs.contains(family)) << family;
+  }
+  // Aliases differ as the docs say.
+  EXPECT_EQ(scrape["vllm:request_success_total"].size(), 3u);
+  EXPECT_TRUE(scrape["vllm:request_success_total"].contains("finished_reason"));
+  EXPECT_TRUE(scrape["vllm:num_requests_running"].contains("model_name"));
+}
+
+// In every histogram's row stand the bounds of its buckets.
+TEST(Metrics, DocsNameTheBucketsOfEveryHistogram) {
+  RunningDaemon daemon(TinyConfig());
+  const std::string text = daemon.daemon().MetricsText();
+  const std::regex row(R"(\| `([a-z_]+)` \| histogram \|.*Buckets: ([0-9., ]*[0-9]) \|)");
+  std::istringstream lines(server::PrintMetricsDocs());
+  int histograms = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("| histogram |") == std::string::npos) continue;
+    std::smatch match;
+    ASSERT_TRUE(std::regex_match(line, match, row)) << line;
+    std::vector<double> written, scraped;
+    std::istringstream list(match[2]);
+    for (std::string bound; std::getline(list, bound, ',');) written.push_back(std::stod(bound));
+    const std::string begin = match[1].str() + "_bucket{";
+    const std::regex le("le=\"([0-9.e+-]+)\"");
+    std::istringstream samples(text);
+    for (std::string sample; std::getline(samples, sample);) {
+      std::smatch bound;
+      if (sample.starts_with(begin) && std::regex_search(sample, bound, le)) scraped.push_back(std::stod(bound[1]));
+    }
+    EXPECT_EQ(written, scraped) << match[1];
+    ++histograms;
+  }
+  EXPECT_GE(histograms, 10);
 }
 
 TEST(Metrics, DocsInTheTreeAreThoseOfTheTables) {
