@@ -1,6 +1,8 @@
 #!/bin/bash
 # Everything CI runs: installs what is missing, builds, runs all tests through ctest. Arguments go to ctest (`./test.sh -R engine`).
 #   ./test.sh [--cuda] [ctest args]
+# With --cuda, as the first argument, the preset `cuda` in build/cuda takes the place of `release`: the same tests, with the CUDA module built
+# too. This version has none, so configuring ends with an error that says so.
 # Prints ctest's closing lines and, last, "N passed, N failed, N skipped". Exits non-zero when a step or a test failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +14,7 @@ if [ "${1:-}" = --cuda ]; then
   preset=cuda
   shift
 fi
-case "${1:-}" in -h | --help) sed -n '2,4s/^# \{0,1\}//p' test.sh; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' test.sh; exit 0 ;; esac
 
 fail() { echo "test.sh: $*" >&2; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "tests/cache/tiers/temp_folder.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/health_client.h"
 #include "tests/e2e/invard_process.h"
@@ -170,6 +172,31 @@ TEST(Process, FinishesWhatRunsAndExitsCleanlyAfterATermSignal) {
     EXPECT_TRUE(call.Rest().ok());
     EXPECT_EQ(invard.process.Wait(), 0);
   }
+}
+
+// docs/CONFIG.md: not from the folder of the file that names them.
+TEST(Process, TakesRelativePathsOfItsConfigurationFromWhereItWasStarted) {
+  namespace fs = std::filesystem;
+  const cache::TempFolder folder;
+  const fs::path started_in = fs::path(folder.path()) / "here";
+  const fs::path configured_in = fs::path(folder.path()) / "etc";
+  fs::create_directories(started_in / "slow");
+  fs::create_directories(configured_in);
+  fs::create_directory_symlink(TinyModelFolder(), started_in / "model");
+  std::ofstream(configured_in / "invard.yaml") << "version: 1\n"
+                                                  "model: {path: model}\n"
+                                                  "server: {listen: '127.0.0.1:0'}\n"
+                                                  "ops: {listen: '127.0.0.1:0'}\n"
+                                                  "engine: {pack_to_file: false}\n"
+                                                  "log: {level: error}\n"
+                                                  "cache: {tiers: {disk: {path: slow/tier}}}\n";
+  ChildProcess invard("/bin/sh",
+                      {"-c", "cd " + started_in.string() + " && exec " INVARD_PATH " --config ../etc/invard.yaml"});
+  EXPECT_FALSE(GrpcAddressOf(invard.ReadLine().value_or("")).empty()) << "it found model, and --config";
+  EXPECT_TRUE(fs::exists(started_in / "slow" / "tier" / "lock"));
+  EXPECT_FALSE(fs::exists(configured_in / "slow"));
+  invard.Signal(SIGTERM);
+  EXPECT_EQ(invard.Wait(), 0);
 }
 
 // Eight run, eight wait, then the signal: everybody gets an answer or a status, new calls are refused, the process
