@@ -37,7 +37,7 @@ std::vector<TokenId> TokensTo(const Node& node) {
   return tokens;
 }
 
-// The first child that comes after what `rest` leads to, or holds it: then the walk goes on below it.
+// The child that `rest` leads through, below which the walk goes on; or the first that comes after.
 struct Onward {
   size_t child = 0;
   bool is_visited = false;
@@ -49,10 +49,9 @@ Onward FindOnward(const Node& node, const std::span<const TokenId> rest) {
   const auto child = static_cast<size_t>(at - node.children.begin());
   if (at == node.children.end() || (*at)->tokens.front() != rest.front()) return {child, false};
   const std::vector<TokenId>& tokens = (*at)->tokens;
-  const auto [ours, theirs] = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end());
-  if (ours == tokens.end()) return {child, true};
-  const bool comes_after = theirs == rest.end() || *ours > *theirs;
-  return {comes_after ? child : child + 1, false};
+  const bool is_visited = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end()).first == tokens.end();
+  // One that parts from the way in its middle came after the walk: else the two would have a node to part at.
+  return {is_visited ? child : child + 1, is_visited};
 }
 
 }  // namespace

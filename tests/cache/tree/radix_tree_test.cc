@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cache/prefix/resume.h"
+#include "cache/tree_walk.h"
 #include "tests/cache/token_lists.h"
 #include "tools/sim/random.h"
 
@@ -55,6 +59,65 @@ TEST_F(RadixTreeTest, FindsTheLongestPrefixByToken) {
   const Tokens other = Join(Ids(0, 100), Ids(1000, 100));
   EXPECT_EQ(tree_.Find({}, other).kv_tokens, 100);
   EXPECT_EQ(tree_.Find({}, Ids(1000, 10)).kv_tokens, 0);
+}
+
+// Between the parts of a walk nodes come, split and are cut: each that stays as it is is seen once, below its parent.
+TEST_F(RadixTreeTest, AWalkInPartsSeesEveryNodeThatStays) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    sim::Random random(seed);
+    const auto chat = [&] {
+      Tokens tokens;
+      for (int32_t left = random.Between(1, 40); left > 0; --left) tokens.emplace_back(random.Between(0, 1));
+      return tokens;
+    };
+    tree_.Clear([](const Scope&) { return true; });
+    for (int i = 0; i < 25; ++i) Insert(chat());
+    // By its number of hits each can be told from the others.
+    struct Seen {
+      int32_t hits, begin, end, parent_hits;
+      auto operator<=>(const Seen&) const = default;
+    };
+    const auto nodes_now = [&] {
+      std::set<Seen> nodes;
+      tree_.ForEach([&](const Scope&, const Node& node) {
+        nodes.insert({node.use.hits, node.begin, node.end, node.parent->is_root() ? 0 : node.parent->use.hits});
+      });
+      return nodes;
+    };
+    int32_t number = 0;
+    tree_.ForEach([&](const Scope&, Node& node) { node.use.hits = ++number; });
+    std::set<Seen> stay = nodes_now();
+    TreeWalk walk({.nodes_max = 1000});
+    const int32_t part = random.Between(1, 4);
+    for (int parts = 0; !walk.is_done(); ++parts) {
+      walk.Continue(tree_, part);
+      if (parts > 200) continue;
+      if (random.Between(0, 1) == 0) {
+        Insert(chat()).use.hits = 1000 + ++number;
+      } else {
+        std::vector<Node*> leaves;
+        tree_.ForEach([&](const Scope&, Node& node) {
+          if (node.is_leaf()) leaves.push_back(&node);
+        });
+        if (leaves.empty()) continue;
+        Node& leaf = *leaves[static_cast<size_t>(random.Between(0, static_cast<int32_t>(leaves.size()) - 1))];
+        tree_.Shorten(leaf, random.Between(leaf.begin, leaf.end - 1));
+      }
+      std::set<Seen> still;
+      std::ranges::set_intersection(stay, nodes_now(), std::inserter(still, still.end()));
+      stay = std::move(still);
+    }
+    const TreeReport report = walk.Report(0);
+    std::multiset<Seen> seen;
+    for (const TreeNodeReport& node : report.nodes) {
+      seen.insert({node.hits, node.begin, node.end, node.parent < 0 ? 0 : report.nodes[node.parent].hits});
+    }
+    for (const Seen& node : stay) {
+      EXPECT_EQ(seen.count(node), 1u) << node.hits << ": [" << node.begin << ", " << node.end << ") below "
+                                      << node.parent_hits;
+    }
+  }
 }
 
 // Requests that grow by a token leave a node each, and a caller decides how many there are.
