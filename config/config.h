@@ -73,6 +73,9 @@ struct Config {
       std::string drafter{kDrafterNames.front()};
       int64_t draft_tokens_max = 64;
       bool mtp_head = true;
+      std::string compressor = "k8v4";
+      double kv_budget = 0.5;
+      int64_t draft_memory = 0;
     } speculation;
     struct Approximate {
       bool allowed = true;

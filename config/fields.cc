@@ -26,6 +26,7 @@ constexpr int64_t kMiB = 1024 * kKiB;
 constexpr int64_t kGiB = 1024 * kMiB;
 constexpr int64_t kTiB = 1024 * kGiB;
 constexpr size_t kPathBytesMax = 4096;
+constexpr size_t kCompressorBytesMax = 256;
 
 std::vector<std::string_view> IsaChoices() {
   std::vector<std::string_view> choices = {"auto"};
@@ -128,6 +129,18 @@ std::vector<Field> MakeFields() {
        IntKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_tokens_max; }, 0, 512},
        "Most tokens of one draft; 0: LOSSLESS requests are refused. State logs of drafts take up to a sixteenth of "
        "engine.kv_budget on models with recurrent states."},
+      {"engine.speculation.compressor",
+       StringKind{+[](Config& c) -> std::string& { return c.engine.speculation.compressor; }, kCompressorBytesMax},
+       "What the drafter compressed_kv drafts on, for requests that name nothing: a kind, or kind:settings."},
+      {"engine.speculation.kv_budget",
+       ShareKind{+[](Config& c) -> double& { return c.engine.speculation.kv_budget; }, 0.01, 1.0},
+       "Share of the tokens that it keeps for drafting, of requests that name none; compressors that keep every token "
+       "take none."},
+      {"engine.speculation.draft_memory",
+       BytesKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_memory; }, 0, 64 * kTiB},
+       "Most memory for what drafts are made on, beside engine.kv_budget; 0: an eighth of that. Requests that find "
+       "none "
+       "decode plainly until there is some."},
       {"engine.speculation.mtp_head", BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.mtp_head; }},
        "Serve the multi-token head of a model that carries one, for the drafter mtp: each token then takes the KV of "
        "one "
@@ -136,7 +149,7 @@ std::vector<Field> MakeFields() {
       {"engine.approximate.allowed", BoolKind{+[](Config& c) -> bool& { return c.engine.approximate.allowed; }},
        "Whether requests may ask for APPROXIMATE answers, decoded on compressed KV; they never touch those of others."},
       {"engine.approximate.compressor",
-       StringKind{+[](Config& c) -> std::string& { return c.engine.approximate.compressor; }, 256},
+       StringKind{+[](Config& c) -> std::string& { return c.engine.approximate.compressor; }, kCompressorBytesMax},
        "Compressor of APPROXIMATE requests that name none: a kind, or kind:setting=value,... (docs/COMPRESSION.md)."},
       {"engine.approximate.kv_budget",
        ShareKind{+[](Config& c) -> double& { return c.engine.approximate.kv_budget; }, 0.01, 1.0},

@@ -27,9 +27,10 @@ struct EngineOptions {
   int64_t logprobs_max = config::Config::Limits{}.logprobs_max;
   int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
   std::vector<DrafterKind> drafters = DrafterKinds();
-  bool approximates = true;                 // Requests may ask for answers on compressed views.
-  bool check_integrity_every_step = false;  // Tests; otherwise when idle.
-  bool poison_freed_memory = false;         // Tests: freed pages and slots are filled with NaN.
+  int64_t draft_memory_bytes = int64_t{1} << 27;  // For views that drafters draft on, beside the KV budget.
+  bool approximates = true;                       // Requests may ask for answers on compressed views.
+  bool check_integrity_every_step = false;        // Tests; otherwise when idle.
+  bool poison_freed_memory = false;               // Tests: freed pages and slots are filled with NaN.
 };
 
 }  // namespace invar::engine

@@ -71,6 +71,9 @@ struct Request {
   struct Speculation {
     std::string drafter;                  // A kind of the engine's; empty: none.
     std::optional<int32_t> draft_tokens;  // Draft so many, whether it pays or not. Absent: as many as pay.
+    // What drafts are made on, of drafters that compress, as of Approximation; empty of others.
+    std::string compressor;
+    std::optional<float> kv_budget;
   } speculation;
 };
 
@@ -99,6 +102,7 @@ struct SpeculationReport {
   int32_t drafted_tokens = 0;
   int32_t accepted_tokens = 0;
   std::string fallback_reason;  // Why most steps had no draft (stats.h); empty: that was not so.
+  std::string compressor = {};  // What drafts were made on, with all settings; empty: full KV, or none were.
 };
 
 // What an approximate answer was computed on.

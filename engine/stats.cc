@@ -11,6 +11,8 @@ std::string_view NameOf(const FallbackReason reason) {
       return "nothing_drafted";
     case FallbackReason::kNoRoom:
       return "no_room";
+    case FallbackReason::kNoDraftMemory:
+      return "no_draft_memory";
   }
   return "";
 }

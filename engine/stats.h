@@ -15,20 +15,23 @@ enum class FallbackReason {
   kUnprofitable,    // By its record and the time of steps, a draft would not have paid.
   kNothingDrafted,  // Its drafter had no guess.
   kNoRoom,          // No row, page or log was left.
+  kNoDraftMemory,   // Its drafter had no memory for its view.
 };
-inline constexpr size_t kFallbackReasons = 3;
+inline constexpr size_t kFallbackReasons = 4;
 std::string_view NameOf(FallbackReason reason);
 
 // Upper bounds of the histogram of accepted tokens a round; beyond the last is one more.
 inline constexpr std::array<int32_t, 13> kAcceptedBounds = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-// Counters of lossless speculation; they only grow.
+// Of lossless speculation. All but drafter_bytes are counters.
 struct SpeculationStats {
   int64_t rounds = 0;  // Drafts verified.
   int64_t drafted_tokens = 0;
   int64_t accepted_tokens = 0;
   std::array<int64_t, kAcceptedBounds.size() + 1> accepted_lengths = {};  // Rounds by accepted tokens.
   std::array<int64_t, kFallbackReasons> fallbacks = {};                   // Steps without a draft, by reason.
+  int64_t prepare_ns = 0;     // That views of drafters took to be made and kept up.
+  int64_t drafter_bytes = 0;  // Memory of their own that drafters hold now.
 };
 
 // Compressed views that requests are answered on.

@@ -106,6 +106,29 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
                          field);
 }
 
+// Of a compressed view, to be answered or drafted on.
+Status CheckView(const std::string& compressor, const std::optional<float>& kv_budget) {
+  if (Status s = CheckCompressor(compressor, "kv_policy.compressor"); !s.ok()) return s;
+  if (TakesBudget(compressor) == kv_budget.has_value()) {
+    if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
+    return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
+                           "kv_policy.kv_budget");
+  }
+  return InvalidArgument(kv_budget.has_value()
+                             ? "kv_policy.kv_budget: " + compressor + " keeps every token; leave it out"
+                             : "kv_policy.kv_budget: " + compressor + " wants to know the share of tokens it may keep",
+                         "kv_policy.kv_budget");
+}
+
+Status CheckDraftedOn(const Request::Speculation& speculation, const RequestLimits& limits) {
+  const auto& [drafter, draft_tokens, compressor, kv_budget] = speculation;
+  if (limits.compressing_drafters.contains(drafter)) return CheckView(compressor, kv_budget);
+  if (compressor.empty() && !kv_budget.has_value()) return OkStatus();
+  const std::string field = compressor.empty() ? "kv_policy.kv_budget" : "kv_policy.compressor";
+  return InvalidArgument(
+      field + ": the drafter " + drafter + " compresses nothing; leave it out, or name one that does", field);
+}
+
 Status CheckSpeculation(const Request::Speculation& speculation, const RequestLimits& limits) {
   if (speculation.drafter.empty()) return OkStatus();
   if (limits.drafters.empty()) {
@@ -121,6 +144,7 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
     return InvalidArgument("kv_policy.drafter must be one of " + known + ", got " + speculation.drafter + why,
                            "kv_policy.drafter");
   }
+  if (Status s = CheckDraftedOn(speculation, limits); !s.ok()) return s;
   const std::optional<int32_t>& draft = speculation.draft_tokens;
   if (!draft.has_value() || (*draft >= 1 && *draft <= limits.draft_tokens_max)) return OkStatus();
   return InvalidArgument("kv_policy.draft_tokens must be within [1, " + std::to_string(limits.draft_tokens_max) +
@@ -136,16 +160,7 @@ Status CheckApproximation(const Request& request, const RequestLimits& limits) {
         "kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views + "; ask for EXACT or LOSSLESS",
         "kv_policy.exactness");
   }
-  if (Status s = CheckCompressor(compressor, "kv_policy.compressor"); !s.ok()) return s;
-  if (TakesBudget(compressor) == kv_budget.has_value()) {
-    if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
-    return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
-                           "kv_policy.kv_budget");
-  }
-  return InvalidArgument(kv_budget.has_value()
-                             ? "kv_policy.kv_budget: " + compressor + " keeps every token in fewer bits; leave it out"
-                             : "kv_policy.kv_budget: " + compressor + " wants to know the share of tokens it may keep",
-                         "kv_policy.kv_budget");
+  return CheckView(compressor, kv_budget);
 }
 
 Status CheckHints(const Request& request, const RequestLimits& limits) {

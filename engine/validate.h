@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +29,8 @@ struct RequestLimits {
   int64_t stop_string_bytes_max = 0;
   int64_t logprobs_max = 0;                // Alternatives a token: bounds a reply at so many x 8 bytes a token.
   std::vector<std::string> drafters = {};  // Kinds there are; none where the engine does not speculate.
-  std::map<std::string, std::string> refused_drafters = {};  // Kinds that cannot draft for the model, and why.
+  std::map<std::string, std::string> refused_drafters = {};      // Kinds that cannot draft for the model, and why.
+  std::set<std::string, std::less<>> compressing_drafters = {};  // Of `drafters`, those that take a compressor.
   int32_t draft_tokens_max = 0;
   std::string why_no_views = {};  // Why nothing is answered on compressed views; empty: it can be.
 };

@@ -84,6 +84,11 @@ int32_t LogitsRows(const config::Config::Engine& options) {
   return static_cast<int32_t>(std::max<int64_t>({options.running_max, options.speculation.draft_tokens_max + 1, 64}));
 }
 
+int64_t DraftMemory(const config::Config::Engine& options) {
+  constexpr int64_t kShare = 8;
+  return options.speculation.draft_memory > 0 ? options.speculation.draft_memory : options.kv_budget / kShare;
+}
+
 std::string NameOf(const config::Config::Model& model) {
   if (!model.name.empty()) return model.name;
   std::filesystem::path path = std::filesystem::path(model.path).lexically_normal();
@@ -141,6 +146,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock) {
   const int32_t usable_ids = std::min(parts.tokenizer->vocabulary_size(), parts.model->spec().vocabulary_size);
   if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
+  const std::string& drafted_on = config.engine.speculation.compressor;
+  if (Status s = engine::CheckCompressor(drafted_on, "engine.speculation.compressor"); !s.ok()) return s;
   auto served = std::make_unique<ServedModel>();
   served->parts = std::move(parts);
   const models::ModelSpec& spec = served->parts.model->spec();
@@ -166,6 +173,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
                               .stop_string_bytes_max = config.limits.stop_string_bytes_max,
                               .logprobs_max = config.limits.logprobs_max,
                               .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
+                              .draft_memory_bytes = DraftMemory(options),
                               .approximates = options.approximate.allowed},
                              std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();
@@ -187,7 +195,7 @@ TranslateContext ContextOf(const ServedModel& model, const config::Config& confi
           .defaults = model.parts.defaults,
           .limits = config.limits,
           .drafters = model.engine->drafters(),
-          .default_drafter = config.engine.speculation.drafter,
+          .speculation = config.engine.speculation,
           .approximate = config.engine.approximate,
           .interrupted = std::move(interrupted)};
 }

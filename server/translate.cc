@@ -346,7 +346,22 @@ Status CheckConstraint(const v1::Constraint& constraint) {
 }
 
 const std::string& DrafterOf(const v1::KvPolicy& policy, const TranslateContext& context) {
-  return policy.drafter().empty() ? context.default_drafter : policy.drafter();
+  return policy.drafter().empty() ? context.speculation.drafter : policy.drafter();
+}
+
+engine::Request::Speculation SpeculationOf(const v1::KvPolicy& policy, const TranslateContext& context) {
+  engine::Request::Speculation speculation;
+  speculation.drafter = DrafterOf(policy, context);
+  if (policy.has_draft_tokens()) speculation.draft_tokens = policy.draft_tokens();
+  speculation.compressor = policy.compressor();
+  if (policy.has_kv_budget()) speculation.kv_budget = policy.kv_budget();
+  if (!context.request_limits.compressing_drafters.contains(speculation.drafter)) return speculation;
+  if (speculation.compressor.empty()) speculation.compressor = context.speculation.compressor;
+  if (!speculation.kv_budget.has_value() && engine::CheckCompressor(speculation.compressor, "").ok() &&
+      engine::TakesBudget(speculation.compressor)) {
+    speculation.kv_budget = static_cast<float>(context.speculation.kv_budget);
+  }
+  return speculation;
 }
 
 // Names of the API that this build lacks; others are the engine's to judge.
@@ -378,14 +393,6 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
                            "kv_policy.kv_budget");
   }
   if (Status s = CheckBytes("kv_policy.compressor", policy.compressor().size(), kCompressorBytesMax); !s.ok()) return s;
-  if (policy.exactness() != v1::KvPolicy::APPROXIMATE && (policy.has_kv_budget() || !policy.compressor().empty())) {
-    const char* const field = policy.has_kv_budget() ? "kv_policy.kv_budget" : "kv_policy.compressor";
-    if (policy.exactness() == v1::KvPolicy::LOSSLESS) return NotYet(field);
-    return InvalidArgument(fmt::format("{}: exact answers use full KV; set kv_policy.exactness to APPROXIMATE or leave "
-                                       "it out",
-                                       field),
-                           field);
-  }
   if (policy.exactness() == v1::KvPolicy::LOSSLESS) {
     if (Status s = CheckDrafter(policy, context); !s.ok()) return s;
   } else if (policy.has_draft_tokens() || !policy.drafter().empty()) {
@@ -393,6 +400,15 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
     return InvalidArgument(
         fmt::format("{}: only LOSSLESS requests speculate; set kv_policy.exactness to LOSSLESS or leave it out", field),
         field);
+  }
+  const bool compresses =
+      policy.exactness() == v1::KvPolicy::LOSSLESS || policy.exactness() == v1::KvPolicy::APPROXIMATE;
+  if (!compresses && (policy.has_kv_budget() || !policy.compressor().empty())) {
+    const char* const field = policy.has_kv_budget() ? "kv_policy.kv_budget" : "kv_policy.compressor";
+    return InvalidArgument(fmt::format("{}: exact answers use full KV; set kv_policy.exactness to LOSSLESS or "
+                                       "APPROXIMATE, or leave it out",
+                                       field),
+                           field);
   }
   if (policy.transfer() == v1::KvPolicy::EXACT_TRANSFER || policy.transfer() == v1::KvPolicy::ANY_TRANSFER) {
     return NotYet("kv_policy.transfer");
@@ -501,8 +517,7 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
                    .hints = {proto.cache().checkpoint_hints().begin(), proto.cache().checkpoint_hints().end()},
                    .stable_tokens = prompt->stable_tokens};
   if (const v1::KvPolicy& policy = proto.kv_policy(); policy.exactness() == v1::KvPolicy::LOSSLESS) {
-    request.speculation.drafter = DrafterOf(policy, context);
-    if (policy.has_draft_tokens()) request.speculation.draft_tokens = policy.draft_tokens();
+    request.speculation = SpeculationOf(policy, context);
   } else if (policy.exactness() == v1::KvPolicy::APPROXIMATE) {
     request.approximation = ApproximationOf(policy, context);
   }
@@ -631,6 +646,7 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   const bool on_view = event.view.has_value() && !event.view->compressor.empty();
   kv.set_exact(!on_view);
   if (on_view) kv.set_compressor(event.view->compressor);
+  if (event.speculation.has_value()) kv.set_compressor(event.speculation->compressor);
   kv.set_fast_tier_bytes(on_view ? event.view->bytes : event.kv_bytes);
   kv.set_full_bytes(event.kv_bytes);
   kv.set_numerics_id(form.numerics_id);

@@ -31,7 +31,7 @@ struct TranslateContext {
   const models::GenerationDefaults& defaults;
   const config::Config::Limits& limits;
   const std::vector<std::string>& drafters;                // Engine::drafters
-  const std::string& default_drafter;                      // Of LOSSLESS requests that name none.
+  const config::Config::Engine::Speculation& speculation;  // What LOSSLESS requests get where they name nothing.
   const config::Config::Engine::Approximate& approximate;  // What APPROXIMATE ones get that say nothing.
   // Asked while a template runs and while text is tokenized: not OK ends the preparation with that status. Empty: never
   // asked.

@@ -76,10 +76,19 @@ void CompressedKv::Settle() {
 }
 
 void CompressedKv::WriteTail(const int32_t from_slot, const PageRows& tail) const {
+  Write(tail, [&](size_t) { return from_slot; });
+}
+
+void CompressedKv::WriteTailEnd(const int32_t rows, const PageRows& tail) const {
+  Write(tail, [&](const size_t i) { return layers_[i].tail_slots() - rows; });
+}
+
+template <typename FromSlot>
+void CompressedKv::Write(const PageRows& tail, const FromSlot& from_slot) const {
   const models::ModelSpec& spec = model_.spec();
   ForEach(layers_.size(), [&](const size_t i) {
     const kernels::ConstKvRows rows = layers_[i].tail();
-    for (int64_t slot = from_slot; slot < rows.slots;) {
+    for (int64_t slot = from_slot(i); slot < rows.slots;) {
       const int64_t count = std::min(kPage - slot % kPage, rows.slots - slot);
       std::byte* const page =
           tail.arena + int64_t{tail.pages[static_cast<size_t>(slot / kPage)].value()} * spec.page_bytes;

@@ -45,6 +45,8 @@ class CompressedKv {
   void Settle();
   // Writes the tail's slots from `from_slot` on to where forwards read them: the first places of `tail`.
   void WriteTail(int32_t from_slot, const PageRows& tail) const;
+  // The last `rows` of them only. Requires: what stands before them is there.
+  void WriteTailEnd(int32_t rows, const PageRows& tail) const;
 
   // What a span of the sequence that begins at `first` reads; valid until the next call. Requires: its pages hold the
   // tail and the rows of [tokens(), first).
@@ -55,6 +57,8 @@ class CompressedKv {
   void ForEach(size_t count, const Work& work) const;
   template <typename FirstPlace>
   void Take(const PageRows& from, int32_t rows, const FirstPlace& first_place);
+  template <typename FromSlot>
+  void Write(const PageRows& tail, const FromSlot& from_slot) const;
   // Rows of places [first, first + count) of a layer, as floats, [places][kv_heads][dim].
   struct Floats {
     std::vector<float> keys;

@@ -37,6 +37,7 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
       const std::string why_not = kind.why_not ? kind.why_not(spec) : std::string();
       if (why_not.empty()) {
         limits.drafters.push_back(kind.name);
+        if (kind.compresses) limits.compressing_drafters.insert(kind.name);
       } else {
         limits.refused_drafters.emplace(kind.name, why_not);
       }
@@ -55,6 +56,10 @@ SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& 
           .log_head_rows = LogHeadRows(spec)};
 }
 
+cache::Backing BackingOf(const EngineOptions& options) {
+  return options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory;
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model,
@@ -71,7 +76,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       cache_({.shape = shape_,
               .budget_bytes = plan.budget_bytes,
               .slots_without_bytes = options.max_running,
-              .backing = options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory,
+              .backing = BackingOf(options),
               .tuning = options.cache,
               .plans_on_a_thread = options.plans_on_a_thread,
               .identity = model->spec().cache_identity(),
@@ -80,8 +85,13 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
              std::move(tiers)),
       runner_(std::move(model), plan.log_bytes),
       rows_(SamplerFor(runner_.model())),
-      speculator_(options.drafters, {.model = runner_.model(), .memory = cache_.memory(), .rows = rows_},
-                  options.draft_tokens_max, clock),
+      speculator_(options.drafters,
+                  {.model = runner_.model(),
+                   .memory = cache_.memory(),
+                   .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
+                   .own_bytes = options.draft_memory_bytes,
+                   .backing = BackingOf(options)},
+                  options.draft_tokens_max, rows_, request_limits_.usable_ids, clock),
       live_(runner_.model(), cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
@@ -260,6 +270,7 @@ int64_t StepLoop::KvBytes(const Sequence& sequence) const {
 void StepLoop::CheckIntegrity() const {
   cache_.CheckIntegrity();
   live_.CheckIntegrity();
+  speculator_.CheckIntegrity();
   std::set<PageId> pages;
   int32_t slots = 0;
   int64_t view_bytes = 0;

@@ -8,13 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "cache/cache_memory.h"
-#include "kernels/sample.h"
+#include "engine/sample/draft_sampler.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -27,24 +29,39 @@ struct DraftTurn {
   // the state after all tokens but the last.
   std::span<const PageId> pages;
   SlotId state;
-  int32_t most = 0;            // At least 1.
-  std::vector<TokenId> draft;  // Out: at most `most`, none where nothing is worth a guess.
+  int32_t most = 0;  // At least 1.
+  // What the request wants it to draft on, of drafters that compress.
+  std::string_view compressor = {};
+  std::optional<float> kv_budget = std::nullopt;
+  DraftSampler* sampler = nullptr;  // Chooses from logits, for drafters that have some. One draft's.
+  std::vector<TokenId> draft;       // Out: at most `most`, none where nothing is worth a guess.
+  bool no_memory = false;           // Out: there is none for want of the drafter's own memory.
 };
 
 class Drafter {
  public:
   virtual ~Drafter() = default;
+  // Brings what it keeps of the sequence up to date: what drafts cost beside their tokens. Before each Propose.
+  virtual void Prepare(DraftTurn& /*turn*/) {}
   // All turns of a step together. Effects: may keep what it learns of a sequence until Forget.
   virtual void Propose(std::span<DraftTurn> turns) = 0;
   // The sequence is gone, or never had a turn.
   virtual void Forget(SequenceId id) = 0;
+
+  // Memory of its own that it holds now.
+  virtual int64_t held_bytes() const { return 0; }
+  // Recounts it. Stops the process where it differs.
+  virtual void CheckIntegrity() const {}
 };
 
 // What drafters of an engine may compute with; outlives them.
 struct DrafterSetting {
   models::Model& model;
-  const cache::CacheMemory& memory;
-  const kernels::RowSampler& rows;
+  const cache::CacheMemory& memory;  // Of the sequences.
+  int32_t rows_max = 1;              // Of one forward, all with logits.
+  // Memory of their own, for drafters that need some, and what stands behind it.
+  int64_t own_bytes = 0;
+  cache::Backing backing = cache::Backing::kMemory;
 };
 
 struct DrafterKind {
@@ -52,6 +69,7 @@ struct DrafterKind {
   std::function<std::unique_ptr<Drafter>(const DrafterSetting&)> make;
   // Why it cannot draft for such a model, for people; empty where it can. Absent: it always can.
   std::function<std::string(const models::ModelSpec&)> why_not = {};
+  bool compresses = false;  // Drafts on a compressed view: its requests name a compressor.
 };
 // registry.cc, in the order of its rows.
 std::vector<DrafterKind> DrafterKinds();

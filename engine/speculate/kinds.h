@@ -13,4 +13,6 @@ std::unique_ptr<Drafter> MakeNgramDrafter(const DrafterSetting& setting);
 std::unique_ptr<Drafter> MakeMtpDrafter(const DrafterSetting& setting);
 std::string WhyNoMtpDrafter(const models::ModelSpec& spec);
 
+std::unique_ptr<Drafter> MakeCompressedKvDrafter(const DrafterSetting& setting);
+
 }  // namespace invar::engine

@@ -1,10 +1,11 @@
-// The multi-token head of the model: its most probable token behind the last one, then behind that guess, and so on. It
-// knows what the model knows, so it is right far more often than a look-up where the text is new; each guess costs a
-// layer and the output matrix.
+// The multi-token head of the model: its token behind the last one, then behind that guess, and so on. It knows what
+// the model knows, so it is right far more often than a look-up where the text is new; each guess costs a layer and the
+// output matrix.
 //
 // Guesses leave the head's KV in pages that the sequence holds already, behind all that is computed: forwards write it
 // again as they come by. So a draft ends where those pages end, and drafting needs no memory of its own.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "engine/speculate/kinds.h"
@@ -15,8 +16,7 @@ namespace {
 
 class MtpDrafter final : public Drafter {
  public:
-  explicit MtpDrafter(const DrafterSetting& setting)
-      : model_(setting.model), memory_(setting.memory), rows_(setting.rows) {}
+  explicit MtpDrafter(const DrafterSetting& setting) : model_(setting.model), memory_(setting.memory) {}
 
   void Propose(std::span<DraftTurn> turns) override {
     const auto most = static_cast<size_t>(model_.spec().mtp.rows_max);
@@ -51,13 +51,14 @@ class MtpDrafter final : public Drafter {
       size_t kept = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         const auto row = static_cast<int64_t>(i);
-        const int32_t token = rows_.ArgMax({logits.row(row), static_cast<size_t>(logits.cols)});
-        if (token < 0) continue;  // Nothing to guess from: the draft ends here.
+        const std::optional<TokenId> token =
+            going[i].turn->sampler->Next({logits.row(row), static_cast<size_t>(logits.cols)});
+        if (!token.has_value()) continue;
         std::vector<TokenId>& draft = going[i].turn->draft;
-        draft.emplace_back(token);
+        draft.push_back(*token);
         if (static_cast<int32_t>(draft.size()) == going[i].length) continue;
         models::GuessRow next = rows[i];
-        next.token = TokenId(token);
+        next.token = *token;
         next.position = Position(next.position.value() + 1);
         next.from_row = static_cast<int32_t>(i);
         rows[kept] = next;
@@ -70,7 +71,6 @@ class MtpDrafter final : public Drafter {
 
   models::Model& model_;
   const cache::CacheMemory& memory_;
-  const kernels::RowSampler& rows_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The kinds of drafters: a row each.
+#include "engine/loop/bind_model.h"
 #include "engine/speculate/drafter.h"
 #include "engine/speculate/kinds.h"
 
@@ -6,6 +7,7 @@ namespace invar::engine {
 
 std::vector<DrafterKind> DrafterKinds() {
   return {
+      {"compressed_kv", MakeCompressedKvDrafter, WhyNoViews, /*compresses=*/true},
       {"ngram", MakeNgramDrafter},
       {"mtp", MakeMtpDrafter, WhyNoMtpDrafter},
   };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/compressor.h"
 
 namespace invar::engine {
 namespace {
@@ -15,8 +16,9 @@ bool Asks(const Sequence& sequence) { return !sequence.request().speculation.dra
 }  // namespace
 
 Speculator::Speculator(const std::span<const DrafterKind> kinds, const DrafterSetting& setting,
-                       const int32_t draft_tokens_max, const Clock& clock)
-    : draft_tokens_max_(draft_tokens_max), clock_(clock) {
+                       const int32_t draft_tokens_max, const kernels::RowSampler& rows, const int32_t usable_ids,
+                       const Clock& clock)
+    : draft_tokens_max_(draft_tokens_max), rows_(rows), usable_ids_(usable_ids), clock_(clock) {
   for (const DrafterKind& kind : kinds) {
     if (kind.why_not && !kind.why_not(setting.model.spec()).empty()) continue;
     drafters_[kind.name].drafter = kind.make(setting);
@@ -54,6 +56,8 @@ void Speculator::Propose(const std::span<Sequence* const> sequences) {
 void Speculator::Fill(const std::span<Sequence* const> sequences, const std::span<const DraftWish> wishes) {
   std::map<std::string_view, std::vector<DraftTurn>> turns;  // By drafter.
   std::map<SequenceId, Sequence*> by_id;
+  std::vector<DraftSampler> samplers;
+  samplers.reserve(sequences.size());  // Turns point at them.
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     if (!Asks(sequence) || !sequence.draft().empty()) continue;
@@ -61,25 +65,45 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
     live_[sequence.id()].reason = wanted ? FallbackReason::kNothingDrafted : FallbackReason::kUnprofitable;
     if (!wanted) continue;
     by_id[sequence.id()] = &sequence;
-    turns[sequence.request().speculation.drafter].push_back({.id = sequence.id(),
-                                                             .tokens = sequence.tokens(),
-                                                             .pages = sequence.lease().pages().ids(),
-                                                             .state = sequence.lease().slot(),
-                                                             .most = wishes[i].length,
-                                                             .draft = {}});
+    samplers.push_back(SamplerOf(sequence));
+    const Request::Speculation& wish = sequence.request().speculation;
+    turns[wish.drafter].push_back({.id = sequence.id(),
+                                   .tokens = sequence.tokens(),
+                                   .pages = sequence.lease().pages().ids(),
+                                   .state = sequence.lease().slot(),
+                                   .most = wishes[i].length,
+                                   .compressor = wish.compressor,
+                                   .kv_budget = wish.kv_budget,
+                                   .sampler = &samplers.back(),
+                                   .draft = {}});
   }
   for (auto& [name, of_one] : turns) {
     Ask(DraftingOf(std::string(name)), of_one);
     for (DraftTurn& turn : of_one) {
       Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
+      if (turn.no_memory) live_[turn.id].reason = FallbackReason::kNoDraftMemory;
       by_id[turn.id]->SetDraft(std::move(turn.draft));
     }
   }
 }
 
+DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
+  return DraftSampler({.rows = rows_,
+                       .sampling = sequence.request().sampling,
+                       .stopping = sequence.request().stopping,
+                       .counts = sequence.counts(),
+                       .output_tokens = sequence.output_tokens(),
+                       .position = Position(static_cast<int32_t>(sequence.tokens().size())),
+                       .usable_ids = usable_ids_,
+                       .scratch = scratch_});
+}
+
 void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns) {
   constexpr double kNewer = 0.1;  // Of the average.
+  const TimeNs prepare = clock_.Now();
+  for (DraftTurn& turn : turns) drafting.drafter->Prepare(turn);
   const TimeNs begin = clock_.Now();
+  stats_.prepare_ns += begin - prepare;
   drafting.drafter->Propose(turns);
   const double seconds = ToSeconds(clock_.Now() - begin);
   int32_t drafted = 0;
@@ -124,12 +148,25 @@ void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) 
   if (rows > 0) times_.Observe(rows, took);
 }
 
+SpeculationStats Speculator::stats() const {
+  SpeculationStats stats = stats_;
+  for (const auto& [name, drafting] : drafters_) stats.drafter_bytes += drafting.drafter->held_bytes();
+  return stats;
+}
+
+void Speculator::CheckIntegrity() const {
+  for (const auto& [name, drafting] : drafters_) drafting.drafter->CheckIntegrity();
+}
+
 std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
   if (!Asks(sequence)) return std::nullopt;
   DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return SpeculationReport{};
   SpeculationReport report = std::move(found->second.report);
+  const std::string& compressor = sequence.request().speculation.compressor;
+  if (report.rounds > 0 && !compressor.empty())
+    report.compressor = cache::MakeCompressor(compressor).value()->provenance();
   const auto& plain = found->second.plain_steps;
   const auto* const most = std::max_element(plain.begin(), plain.end());
   if (*most > report.rounds) report.fallback_reason = NameOf(static_cast<FallbackReason>(most - plain.begin()));

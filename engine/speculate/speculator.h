@@ -21,15 +21,16 @@
 #include "engine/speculate/draft_length.h"
 #include "engine/speculate/drafter.h"
 #include "engine/stats.h"
+#include "kernels/sample.h"
 
 namespace invar::engine {
 
 class Speculator {
  public:
-  // Of `kinds`, those that can draft for the model. `draft_tokens_max`: most of one draft. Requires: `setting` and
-  // `clock` outlive this.
+  // Of `kinds`, those that can draft for the model. `draft_tokens_max`: most of one draft. `rows`, `usable_ids`: as the
+  // engine samples. Requires: what is referred to outlives this.
   Speculator(std::span<const DrafterKind> kinds, const DrafterSetting& setting, int32_t draft_tokens_max,
-             const Clock& clock);
+             const kernels::RowSampler& rows, int32_t usable_ids, const Clock& clock);
 
   // Gives drafts to those of `sequences` that ask for it and have none. Requires: all decode, with one token to run,
   // and no reader is behind.
@@ -42,7 +43,8 @@ class Speculator {
   // Forgets the sequence. Empty where it did not ask for speculation.
   std::optional<SpeculationReport> End(const Sequence& sequence);
 
-  const SpeculationStats& stats() const { return stats_; }
+  SpeculationStats stats() const;
+  void CheckIntegrity() const;
 
  private:
   struct Speculating {
@@ -59,15 +61,19 @@ class Speculator {
 
   void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
 
+  DraftSampler SamplerOf(const Sequence& sequence);
   Drafting& DraftingOf(const std::string& name);
   void Ask(Drafting& drafting, std::span<DraftTurn> turns);
 
   const int32_t draft_tokens_max_;
+  const kernels::RowSampler& rows_;
+  const int32_t usable_ids_;
   const Clock& clock_;
   std::map<std::string, Drafting, std::less<>> drafters_;
   std::map<SequenceId, Speculating> live_;  // Those that ask for it and have decoded.
   StepTimes times_;
   SpeculationStats stats_;
+  std::vector<float> scratch_;  // Of samplers of drafts.
 };
 
 }  // namespace invar::engine

@@ -198,8 +198,7 @@ void AddPolicyCases(std::vector<Case>& cases) {
   };
   later("n 2", Sampling([](v1::Sampling& s) { s.set_n(2); }), "sampling.n");
   later("n a million", Sampling([](v1::Sampling& s) { s.set_n(1'000'000); }), "sampling.n");
-  later("lossless by compressed KV", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::LOSSLESS); }),
-        "kv_policy.drafter");
+  good("lossless by compressed KV", Policy([](v1::KvPolicy& p) { p.set_exactness(v1::KvPolicy::LOSSLESS); }));
   const auto wrong = [&](const char* name, Change change, const char* field) {
     cases.push_back({name, std::move(change), StatusCode::INVALID_ARGUMENT, field});
   };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -69,6 +70,112 @@ TEST(LosslessSpeculation, AnswersAreThoseOfExactRequestsBitForBit) {
   for (const Outcome& outcome : exact) EXPECT_EQ(outcome.finished.speculation().rounds(), 0);
 }
 
+// --- Drafts on compressed KV, the default ---
+
+v1::GenerateRequest Compressed(v1::GenerateRequest request, const std::string& compressor = "",
+                               const std::optional<float> kv_budget = std::nullopt) {
+  request.mutable_kv_policy()->set_exactness(v1::KvPolicy::LOSSLESS);
+  request.mutable_kv_policy()->set_compressor(compressor);
+  if (kv_budget.has_value()) request.mutable_kv_policy()->set_kv_budget(*kv_budget);
+  return request;
+}
+
+TEST(LosslessSpeculation, ByDefaultDraftsAreMadeOnCompressedKv) {
+  RunningDaemon daemon(TinyConfig());
+  const auto stub = daemon.NewStub();
+  v1::GenerateRequest request = Periodic(150, 60);
+  request.mutable_sampling()->set_temperature(0.8F);
+  request.mutable_sampling()->set_seed(3);
+  const Outcome exact = Collect(*stub, request);
+  const Outcome silent = Collect(*stub, Compressed(request));
+  ASSERT_TRUE(silent.status.ok()) << silent.status.error_message();
+  EXPECT_EQ(silent.token_ids, exact.token_ids);
+  EXPECT_EQ(silent.logit_bits, exact.logit_bits);
+  for (const char* const compressor :
+       {"", "noop", "int8", "k8v4", "kivi2", "centroid:recent=16", "random_drop:recent=16"}) {
+    v1::GenerateRequest drafted = Compressed(request, compressor);
+    drafted.mutable_kv_policy()->set_draft_tokens(7);
+    if (compressor == std::string("random_drop:recent=16")) drafted.mutable_kv_policy()->set_kv_budget(0.3F);
+    const Outcome found = Collect(*stub, drafted);
+    ASSERT_TRUE(found.status.ok()) << found.status.error_message();
+    EXPECT_EQ(found.token_ids, exact.token_ids) << compressor;
+    EXPECT_EQ(found.logit_bits, exact.logit_bits) << compressor;
+    EXPECT_TRUE(found.finished.kv().exact());
+    EXPECT_GT(found.finished.speculation().rounds(), 5);
+    const std::string wanted = *compressor == 0 ? "k8v4" : compressor;
+    EXPECT_THAT(found.finished.kv().compressor(), testing::StartsWith(wanted.substr(0, wanted.find(':'))));
+  }
+  EXPECT_EQ(exact.finished.kv().compressor(), "");
+  ASSERT_TRUE(daemon.BecomesIdle());
+  const std::string text = daemon.daemon().MetricsText();
+  EXPECT_EQ(MetricSum(text, "invar_speculation_drafter_bytes"), 0);
+  EXPECT_GT(MetricSum(text, "invar_speculation_prepare_seconds_total"), 0);
+}
+
+// Every guess is right, so drafts run over the end: nothing behind it is seen.
+TEST(LosslessSpeculation, StopsInsideADraftOnCompressedKv) {
+  RunningDaemon daemon(TinyConfig());
+  const auto stub = daemon.NewStub();
+  v1::GenerateRequest request = TextRequest("The badge of Clara is", 60);
+  request.mutable_sampling()->set_temperature(1.0F);
+  request.mutable_sampling()->set_seed(21);
+  const Outcome whole = Collect(*stub, request);
+  ASSERT_GT(whole.token_ids.size(), 30U);
+  for (int32_t at = 2; at < 14; ++at) {
+    v1::GenerateRequest token = request;
+    token.mutable_stopping()->add_stop_token_ids(whole.token_ids[static_cast<size_t>(at)]);
+    v1::GenerateRequest text = request;
+    text.mutable_stopping()->add_stop(whole.text.substr(static_cast<size_t>(2 * at), 3));
+    for (const v1::GenerateRequest& ending : {token, text}) {
+      const Outcome exact = Collect(*stub, ending);
+      v1::GenerateRequest drafted = Compressed(ending, "noop");
+      drafted.mutable_kv_policy()->set_draft_tokens(16);
+      const Outcome found = Collect(*stub, drafted);
+      EXPECT_EQ(found.token_ids, exact.token_ids) << at;
+      EXPECT_EQ(found.text, exact.text) << at;
+      EXPECT_EQ(found.logit_bits, exact.logit_bits) << at;
+      EXPECT_EQ(found.finished.reason(), exact.finished.reason());
+      EXPECT_EQ(found.finished.stop(), exact.finished.stop());
+      EXPECT_EQ(found.finished.usage().completion_tokens(), exact.finished.usage().completion_tokens());
+    }
+  }
+}
+
+TEST(LosslessSpeculation, WhatCannotBeDraftedOnIsRefusedByField) {
+  RunningDaemon daemon(TinyConfig());
+  const auto refused = [&](const v1::GenerateRequest& request, const std::string& field, const std::string& part) {
+    const Outcome outcome = Collect(*daemon.NewStub(), request);
+    EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
+    EXPECT_THAT(outcome.status.error_message(), testing::HasSubstr(field));
+    EXPECT_THAT(outcome.status.error_message(), testing::HasSubstr(part));
+  };
+  const v1::GenerateRequest request = Periodic(30, 30);
+  refused(Compressed(request, "zip"), "kv_policy.compressor", "centroid");
+  refused(Compressed(request, "k8v4:recent=minus"), "kv_policy.compressor", "recent");
+  for (const char* const kind : {"snapkv", "tova", "h2o", "kvzip", "expected_attention"}) {
+    refused(Compressed(request, kind, 0.5F), "kv_policy.compressor", "not recorded");
+  }
+  refused(Compressed(request, "int8", 0.5F), "kv_policy.kv_budget", "leave it out");
+  refused(Compressed(request, "centroid", 1.5F), "kv_policy.kv_budget", "1.5");
+  v1::GenerateRequest ngram = Compressed(request, "k8v4");
+  ngram.mutable_kv_policy()->set_drafter("ngram");
+  refused(ngram, "kv_policy.compressor", "compresses nothing");
+  v1::GenerateRequest exact = Compressed(request, "k8v4");
+  exact.mutable_kv_policy()->set_exactness(v1::KvPolicy::EXACT);
+  refused(exact, "kv_policy.compressor", "LOSSLESS");
+}
+
+TEST(LosslessSpeculation, AConfiguredCompressorThatCannotDraftEndsTheStart) {
+  config::Config config = TinyConfig();
+  config.engine.speculation.compressor = "snapkv";
+  const RealClock clock;
+  std::promise<Status> loaded;
+  const auto daemon = server::Daemon::Start({.config = config}, server::LoadModelFolder, clock,
+                                            [&](const Status& status) { loaded.set_value(status); });
+  ASSERT_TRUE(daemon.ok());
+  EXPECT_THAT(loaded.get_future().get().message(), testing::HasSubstr("engine.speculation.compressor"));
+}
+
 // A made-up model with a multi-token head.
 TEST(LosslessSpeculation, TheMultiTokenHeadDraftsWhereTheModelHasOne) {
   const std::string folder = testing::TempDir() + "/mtp-model";
@@ -104,7 +211,7 @@ TEST(LosslessSpeculation, TheMultiTokenHeadDraftsWhereTheModelHasOne) {
   RunningDaemon without(config);
   const Outcome refused = Collect(*without.NewStub(), lossless);
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of compressed_kv, ngram, got mtp"));
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.mtp_head"));
   std::filesystem::remove_all(folder);
 }
@@ -115,7 +222,7 @@ TEST(LosslessSpeculation, AModelWithoutAHeadRefusesItAndNamesWhatThereIs) {
   request.mutable_kv_policy()->set_drafter("mtp");
   const Outcome refused = Collect(*daemon.NewStub(), request);
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of compressed_kv, ngram, got mtp"));
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("mtp.*"));
 }
 

@@ -5,111 +5,15 @@
 // poisoned memory; then a next turn resumes from what each left.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <set>
-
-#include "base/split_mix64.h"
-#include "engine/engine.h"
-#include "kernels/numerics.h"
-#include "tests/engine/answer_bits.h"
-#include "tests/engine/collector.h"
-#include "tests/support/tiny_model.h"
-#include "tools/sim/dialled_drafter.h"
+#include "tests/engine/speculation_rig.h"
 
 namespace invar::engine {
 namespace {
 
 using testing::AssetFolder;
 using testing::GoldenFolder;
-using testing::LoadTinyModel;
-using testing::TinyModel;
 
 constexpr int32_t kOutputTokens = 40;
-
-struct Subject {
-  const char* name;
-  std::string folder;
-  kernels::DType activations;
-};
-
-uint64_t HashOf(const std::byte* const data, const int64_t bytes, uint64_t hash) {
-  for (int64_t i = 0; i + 8 <= bytes; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, data + i, sizeof word);
-    hash = MixBits(hash ^ word) + 1;
-  }
-  return hash;
-}
-
-// Notes, before each forward, the bytes every span goes on from: position, state, and all pages that are full.
-class NotingModel final : public models::Model {
- public:
-  NotingModel(std::unique_ptr<models::Model> model, std::set<uint64_t>& seen) : model_(std::move(model)), seen_(seen) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
-  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
-                                const std::span<const models::ForwardSpan> spans) override {
-    for (const models::ForwardSpan& span : spans) {
-      if (span.first.value() == 0) continue;
-      uint64_t hash = MixBits(static_cast<uint64_t>(span.first.value()));
-      hash = HashOf(memory.states + span.state.value() * spec().state_bytes, spec().state_bytes, hash);
-      for (int32_t p = 0; (p + 1) * kernels::kPageTokens <= span.first.value(); ++p) {
-        hash = HashOf(memory.pages + span.pages[static_cast<size_t>(p)].value() * spec().page_bytes, spec().page_bytes,
-                      hash);
-      }
-      seen_.insert(hash);
-    }
-    return model_->Forward(memory, spans);
-  }
-  kernels::ConstF32View Guess(const models::SequenceMemory& memory,
-                              const std::span<const models::GuessRow> rows) override {
-    return model_->Guess(memory, rows);
-  }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
-  }
-
- private:
-  const std::unique_ptr<models::Model> model_;
-  std::set<uint64_t>& seen_;
-};
-
-struct Rig {
-  TinyModel tiny;
-  SimulatedClock clock;
-  sim::DraftTruths truths;
-  std::set<uint64_t> seen;
-  std::unique_ptr<Engine> engine;
-
-  Rig(const Subject& subject, EngineOptions options) {
-    tiny = LoadTinyModel(subject.folder, {.backend = "cpu",
-                                          .isa = {},
-                                          .activations = subject.activations,
-                                          .threads = 2,
-                                          .max_batch_tokens = 512,
-                                          .max_logits_rows = 96})
-               .value();
-    const int32_t vocabulary = tiny.model->spec().vocabulary_size;
-    options.max_logits_rows = 96;
-    options.check_integrity_every_step = true;
-    options.poison_freed_memory = true;
-    options.drafters.push_back({sim::kDialledDrafter, [this, vocabulary](const DrafterSetting&) {
-                                  return sim::MakeDialledDrafter(truths, vocabulary, 5);
-                                }});
-    engine =
-        Engine::Create(options, std::make_unique<NotingModel>(std::move(tiny.model), seen), nullptr, clock).value();
-  }
-  void RunUntilIdle() {
-    while (engine->RunOneStep()) clock.Advance(1);
-  }
-};
-
-struct Sampling {
-  const char* name;
-  float temperature;
-  float top_p;
-};
-constexpr Sampling kSamplings[] = {
-    {"greedy", 0.0F, 1.0F}, {"0.7", 0.7F, 1.0F}, {"1", 1.0F, 1.0F}, {"top-p", 1.0F, 0.8F}};
 
 bool HasHead(const Rig& rig) { return rig.engine->spec().mtp.served(); }
 
@@ -133,44 +37,6 @@ std::vector<Request> MakeRequests(const int32_t count, const Sampling& sampling,
   return requests;
 }
 
-Request NextTurn(const Request& request, const std::vector<TokenId>& answer) {
-  Request turn = request;
-  turn.prompt.insert(turn.prompt.end(), answer.begin(), answer.end());
-  turn.prompt.push_back(request.prompt[0]);
-  turn.stopping.max_tokens = 3;
-  return turn;
-}
-
-struct Plain {
-  std::vector<std::vector<uint32_t>> bits;
-  std::vector<std::vector<TokenId>> tokens;
-  std::vector<std::vector<uint32_t>> next_bits;
-  std::set<uint64_t> seen;
-};
-
-// One at a time, one token at a time, nothing reused: every position's bytes are noted.
-Plain RunPlain(const Subject& subject, const Sampling& sampling, const int32_t count) {
-  EngineOptions options;
-  options.prefill_chunk_tokens = 1;
-  options.prefix_cache = false;
-  Rig rig(subject, options);
-  Plain plain;
-  const auto run = [&](const Request& request) {
-    auto events = std::make_shared<Collector>();
-    EXPECT_TRUE(rig.engine->Submit(request, events).ok());
-    rig.RunUntilIdle();
-    return events;
-  };
-  for (const Request& request : MakeRequests(count, sampling, rig.engine->spec().vocabulary_size)) {
-    const auto events = run(request);
-    plain.bits.push_back(BitsOf(*events));
-    plain.tokens.push_back(events->tokens());
-    plain.next_bits.push_back(BitsOf(*run(NextTurn(request, events->tokens()))));
-  }
-  plain.seen = rig.seen;
-  return plain;
-}
-
 class SpeculationLaw : public ::testing::TestWithParam<Subject> {};
 
 TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
@@ -180,7 +46,8 @@ TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
   int64_t preemptions = 0;
   SpeculationStats sum;
   for (const Sampling& sampling : kSamplings) {
-    const Plain plain = RunPlain(GetParam(), sampling, kMost);
+    const int32_t vocabulary = Rig::Make(GetParam(), {})->vocabulary();
+    const Plain plain = RunPlain(GetParam(), MakeRequests(kMost, sampling, vocabulary));
     for (const int32_t draft : {1, 4, 16, 64, 0}) {  // 0: as many as pay.
       for (const int32_t count : {1, 3, kMost}) {
         SCOPED_TRACE(std::string(sampling.name) + ", drafts of " + std::to_string(draft) + ", " +
@@ -188,8 +55,9 @@ TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
         EngineOptions options;
         options.max_running = count + 1;
         options.max_pages = count == 1 ? 4 : count + 4;  // Two pages each at the end: not all of them fit.
-        Rig rig(GetParam(), options);
-        std::vector<Request> requests = MakeRequests(count, sampling, rig.engine->spec().vocabulary_size);
+        const auto owned = Rig::Make(GetParam(), options);
+        Rig& rig = *owned;
+        std::vector<Request> requests = MakeRequests(count, sampling, vocabulary);
         std::vector<std::shared_ptr<Collector>> events;
         const auto submit = [&](const Request& request, const std::vector<TokenId>& answer) {
           events.push_back(std::make_shared<Collector>());

@@ -148,7 +148,7 @@ TEST_F(TokenStreamTest, GathersEverythingIntoFinishedWithoutStreaming) {
 }
 
 TEST_F(TokenStreamTest, SaysSoWhenTheReaderIsBehindItsBound) {
-  const auto stream = Make(true, 1500);
+  const auto stream = Make(true, 2000);
   stream->Push(engine::StartedEvent{});
   writer_.Await(1);  // Never completed: the reader does not take it.
   int taken = 0;

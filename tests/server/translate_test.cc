@@ -40,7 +40,7 @@ class Translate : public testing::Test {
             .defaults = defaults_,
             .limits = limits_,
             .drafters = drafters_,
-            .default_drafter = default_drafter_,
+            .speculation = speculation_,
             .approximate = approximate_,
             .interrupted = {}};
   }
@@ -59,7 +59,7 @@ class Translate : public testing::Test {
   models::GenerationDefaults defaults_;
   config::Config::Limits limits_;
   std::vector<std::string> drafters_ = {"ngram"};
-  std::string default_drafter_ = "compressed_kv";
+  config::Config::Engine::Speculation speculation_;
   config::Config::Engine::Approximate approximate_;
   v1::GenerateRequest request_;
 };
@@ -135,7 +135,7 @@ TEST_F(Translate, LosslessRequestsSpeculateAndOthersDoNot) {
   policy.set_draft_tokens(5);
   EXPECT_EQ(Run().request.speculation.draft_tokens, 5);
   policy.clear_drafter();
-  default_drafter_ = "ngram";
+  speculation_.drafter = "ngram";
   EXPECT_EQ(Run().request.speculation.drafter, "ngram");
 }
 
@@ -162,6 +162,26 @@ TEST_F(Translate, OnlyLosslessRequestsMayTellHowToDraft) {
   EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_policy.draft_tokens");
 }
 
+TEST_F(Translate, WhatDraftsAreMadeOnIsTheConfigurationsWhereTheRequestIsSilent) {
+  drafters_ = {"ngram", "compressed_kv"};
+  request_limits_.compressing_drafters = {"compressed_kv"};
+  v1::KvPolicy& policy = *request_.mutable_kv_policy();
+  policy.set_exactness(v1::KvPolicy::LOSSLESS);
+  engine::Request::Speculation speculation = Run().request.speculation;
+  EXPECT_EQ(speculation.drafter, "compressed_kv");
+  EXPECT_EQ(speculation.compressor, "k8v4");
+  EXPECT_FALSE(speculation.kv_budget.has_value()) << "it keeps every token";
+  policy.set_compressor("centroid");
+  EXPECT_EQ(Run().request.speculation.kv_budget, 0.5F);
+  policy.set_kv_budget(0.25F);
+  EXPECT_EQ(Run().request.speculation.kv_budget, 0.25F);
+  policy.set_drafter("ngram");  // The engine's to refuse.
+  EXPECT_EQ(Run().request.speculation.compressor, "centroid");
+  policy.clear_compressor();
+  policy.clear_kv_budget();
+  EXPECT_TRUE(Run().request.speculation.compressor.empty());
+}
+
 // --- Compressed KV ---
 
 TEST_F(Translate, ApproximateRequestsGetTheDeploymentsCompressorAndBudget) {
@@ -182,7 +202,7 @@ TEST_F(Translate, ApproximateRequestsGetTheDeploymentsCompressorAndBudget) {
   EXPECT_EQ(Run().request.approximation->compressor, "kivi4");
 }
 
-TEST_F(Translate, OnlyApproximateRequestsMayTellHowToCompress) {
+TEST_F(Translate, ExactRequestsMayNotTellHowToCompress) {
   request_.mutable_kv_policy()->set_compressor("centroid");
   Status status = TranslateGenerate(request_, "tenant", Context()).status();
   EXPECT_EQ(status.field(), "kv_policy.compressor");

@@ -20,6 +20,8 @@ namespace {
 struct Options {
   ClientOptions client;
   std::string drafter = "ngram";
+  std::string compressor;
+  std::optional<float> kv_budget;
   std::optional<int32_t> draft_tokens;
   int32_t max_tokens = 160;
   int32_t repeats = 3;
@@ -80,6 +82,8 @@ v1::GenerateRequest RequestOf(const Options& options, const Kind& kind, const si
   if (lossless) {
     request.mutable_kv_policy()->set_exactness(v1::KvPolicy::LOSSLESS);
     request.mutable_kv_policy()->set_drafter(options.drafter);
+    request.mutable_kv_policy()->set_compressor(options.compressor);
+    if (options.kv_budget) request.mutable_kv_policy()->set_kv_budget(*options.kv_budget);
     if (options.draft_tokens) request.mutable_kv_policy()->set_draft_tokens(*options.draft_tokens);
   }
   return request;
@@ -228,6 +232,8 @@ int RunBenchSpeculation(const int argc, char** argv) {
   Options options;
   AddClientOptions(app, options.client);
   app.add_option("--drafter", options.drafter, "Who drafts")->capture_default_str();
+  app.add_option("--compressor", options.compressor, "What compressed_kv drafts on; the daemon's where not given");
+  app.add_option("--kv-budget", options.kv_budget, "Share of the tokens that it keeps, (0, 1]");
   app.add_option("--draft-tokens", options.draft_tokens, "Draft so many; absent: as many as pay");
   app.add_option("--max-tokens", options.max_tokens, "Of one answer")->check(CLI::Range(2, 100'000));
   app.add_option("--repeats", options.repeats, "Waves a prompt, with other seeds each")->check(CLI::Range(1, 1000));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace invar::engine {
 namespace {
 
 constexpr int32_t kVocabulary = 50;
+constexpr int32_t kStop = 49;
 
 // A head that guesses 3 * token + 1, and notes what it was asked.
 class HeadOnly final : public models::Model {
@@ -52,6 +54,13 @@ class Mtp : public testing::Test {
             .pages = std::span(pages_).first(pages),
             .state = SlotId(static_cast<int32_t>(id)),
             .most = most,
+            .sampler = &samplers_.emplace_back(DraftSampler::Start{.rows = rows_,
+                                                                   .sampling = greedy_,
+                                                                   .stopping = stopping_,
+                                                                   .counts = counts_,
+                                                                   .position = Position(tokens),
+                                                                   .usable_ids = kVocabulary,
+                                                                   .scratch = scratch_}),
             .draft = {}};
   }
   static std::vector<int32_t> DraftOf(const DraftTurn& turn) {
@@ -60,13 +69,18 @@ class Mtp : public testing::Test {
     return ids;
   }
   void Propose(HeadOnly& head, std::vector<DraftTurn>& turns) {
-    MakeMtpDrafter({.model = head, .memory = memory_, .rows = rows_})->Propose(turns);
+    MakeMtpDrafter({.model = head, .memory = memory_})->Propose(turns);
   }
 
   cache::CacheMemory memory_{{.page_bytes = 64, .state_bytes = 64}, 1 << 12, 1, cache::Backing::kNone};
   const kernels::RowSampler rows_ = kernels::RowSampler::Create("").value();
   std::vector<PageId> pages_ = {PageId(5), PageId(2), PageId(9)};
   std::vector<std::vector<TokenId>> texts_;
+  const SamplingParams greedy_{.temperature = 0.0F, .logit_bias = {}, .allowed_token_ids = {}};
+  const StoppingParams stopping_{.max_tokens = 100, .stop = {}, .stop_token_ids = {TokenId(kStop)}};
+  const TokenCounts counts_;
+  std::vector<float> scratch_;
+  std::deque<DraftSampler> samplers_;
 };
 
 TEST_F(Mtp, GoesOnFromItsOwnGuesses) {
@@ -124,6 +138,14 @@ TEST_F(Mtp, EndsWhereThePagesEnd) {
     for (const models::GuessRow& row : call)
       EXPECT_LT(row.position.value(), 64 * static_cast<int32_t>(row.pages.size()));
   }
+}
+
+TEST_F(Mtp, EndsBeforeAStopToken) {
+  HeadOnly head(8);
+  std::vector<DraftTurn> turns = {Turn(1, 10, 5, 1, 9), Turn(2, 10, 2, 1, 3)};  // 5, 16, 49
+  Propose(head, turns);
+  EXPECT_EQ(DraftOf(turns[0]), (std::vector<int32_t>{16}));
+  EXPECT_EQ(DraftOf(turns[1]), (std::vector<int32_t>{7, 22, 17}));
 }
 
 TEST_F(Mtp, HasNothingToLookBackOnAtTheFirstToken) {

@@ -25,7 +25,7 @@ class Ngram : public testing::Test {
  protected:
   void SetUp() override {
     for (const DrafterKind& kind : DrafterKinds()) {
-      if (kind.name == "ngram") drafter_ = kind.make({.model = *model_, .memory = memory_, .rows = rows_});
+      if (kind.name == "ngram") drafter_ = kind.make({.model = *model_, .memory = memory_});
     }
   }
   std::vector<TokenId> Propose(const std::vector<TokenId>& tokens, const int32_t most, const int64_t id = 1) {
@@ -38,7 +38,6 @@ class Ngram : public testing::Test {
   }
   // Of which a look-up needs nothing.
   std::unique_ptr<models::Model> model_ = models::MakeFingerprintModel({});
-  const kernels::RowSampler rows_ = kernels::RowSampler::Create("").value();
   cache::CacheMemory memory_{{.page_bytes = 64, .state_bytes = 64}, 1 << 12, 1, cache::Backing::kNone};
   std::unique_ptr<Drafter> drafter_;
 };

@@ -1,0 +1,294 @@
+// Drafts by the model itself on a compressed view of the sequence's KV (VeriCache, arXiv 2605.17613): cheaper to read
+// than the full KV, which verifies. With a view that keeps everything, every guess is right.
+//
+//   full KV        [0, t)  in the sequence's pages: only forwards of the engine write it
+//   view           [0, t)  bodies here, tail in pages of the drafter
+//   of one draft   token t, guess, guess, ...: rows behind the tail, states in a slot of the drafter
+//
+// Nothing made while drafting outlives the draft: above the first attention layer its rows and states are approximate.
+// The state begins each draft as a copy of the verified one, rows of the view come from the full KV once they are
+// verified, and the next draft writes over those of the last.
+//
+// Views live in memory of the drafter's own, so a draft never takes room from anybody's full KV. A sequence that finds
+// none goes without, until there is as much as it lacked. Views of sequences that are not asked for drafts any more
+// (preempted, paused, or where drafts do not pay) go first.
+#include "engine/compressed/compressed_kv.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "cache/compressor.h"
+#include "engine/loop/bind_model.h"
+#include "engine/speculate/kinds.h"
+#include "kernels/numerics.h"
+
+namespace invar::engine {
+namespace {
+
+// Verified tokens from one upkeep to the next: as many as fill a page.
+constexpr int32_t kUpkeepTokens = kernels::kPageTokens;
+// Calls without a turn until a sequence may lose its view to another: as long as making it anew takes, about.
+constexpr int64_t kIdleCalls = 64;
+
+// What is kept of one sequence. Memory is held by those with a view only.
+struct Drafting {
+  Drafting(const models::Model& model, const DraftTurn& turn)
+      : compressor(cache::MakeCompressor(turn.compressor).value()),
+        budget(turn.kv_budget.has_value() ? cache::Budget::Share(*turn.kv_budget) : cache::Budget::Share(1.0)),
+        model(model) {}
+
+  void Drop() {
+    kv.reset();
+    bodies.reset();
+    state.reset();
+    tail.clear();
+    tail_ids.clear();
+  }
+  int64_t bytes() const {
+    int64_t sum = bodies.has_value() ? bodies->bytes() : 0;
+    for (const cache::PageRef& page : tail) sum += std::ssize(page.bytes());
+    return state.has_value() ? sum + std::ssize(state->bytes()) : sum;
+  }
+
+  const std::unique_ptr<cache::Compressor> compressor;
+  const cache::Budget budget;
+  const models::Model& model;
+  std::optional<CompressedKv> kv;
+  std::optional<cache::ByteClaim> bodies;
+  std::optional<cache::SlotRef> state;  // None of models without states.
+  std::vector<cache::PageRef> tail;
+  std::vector<PageId> tail_ids;
+  int32_t settled = 0;     // Tokens at the last upkeep.
+  int32_t room = 0;        // Rows that a draft may write.
+  int64_t lacked = 0;      // Bytes that must be free before it is tried again.
+  int64_t last_asked = 0;  // Call of Propose.
+};
+
+class CompressedKvDrafter final : public Drafter {
+ public:
+  explicit CompressedKvDrafter(const DrafterSetting& setting)
+      : model_(setting.model),
+        sequences_(setting.memory),
+        rows_max_(static_cast<size_t>(setting.rows_max)),
+        own_(ShapeOf(model_.spec()), setting.own_bytes, /*slots_without_bytes=*/0, setting.backing) {}
+
+  void Prepare(DraftTurn& turn) override {
+    const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
+    if (computed == 0) return;
+    Drafting& drafting = drafting_.try_emplace(turn.id, model_, turn).first->second;
+    drafting.last_asked = calls_;
+    if (drafting.kv.has_value() ? Follow(drafting, turn, computed) : Make(drafting, turn, computed)) return;
+    turn.no_memory = true;
+    drafting.lacked = std::max(drafting.bytes() + own_.pages().block_bytes(), drafting.lacked);
+    drafting.Drop();
+  }
+
+  void Propose(std::span<DraftTurn> turns) override {
+    ++calls_;
+    for (; !turns.empty(); turns = turns.subspan(std::min(rows_max_, turns.size()))) {
+      ProposeTogether(turns.first(std::min(rows_max_, turns.size())));
+    }
+  }
+
+  void Forget(const SequenceId id) override { drafting_.erase(id); }
+
+  int64_t held_bytes() const override { return own_.used_bytes(); }
+
+  void CheckIntegrity() const override {
+    own_.CheckIntegrity();
+    int64_t bytes = 0;
+    for (const auto& [id, drafting] : drafting_) {
+      bytes += drafting.bytes();
+      Check(drafting.kv.has_value() == drafting.bodies.has_value(), "a view that is there is paid for", id);
+    }
+    Check(bytes == own_.used_bytes(), "what drafts take is held by a sequence", bytes, own_.used_bytes());
+  }
+
+ private:
+  struct Going {
+    DraftTurn* turn = nullptr;
+    Drafting* drafting = nullptr;
+    int32_t length = 0;
+    TokenId token;  // Runs next, at `position`.
+    Position position;
+  };
+
+  // --- Views ---
+  PageRows FullKv(const DraftTurn& turn) const { return {sequences_.pages().arena(), turn.pages}; }
+  PageRows Tail(const Drafting& drafting) const { return {own_.pages().arena(), drafting.tail_ids}; }
+
+  // False: there is no memory for it.
+  bool Make(Drafting& drafting, const DraftTurn& turn, const int32_t computed) {
+    const int64_t least = std::max(drafting.lacked, LeastBytes(drafting, computed));
+    if (least > own_.budget_bytes()) return false;
+    while (own_.used_bytes() + least > own_.budget_bytes()) {
+      if (!DropIdlest()) return false;
+    }
+    drafting.kv.emplace(model_, *drafting.compressor, drafting.budget);
+    drafting.kv->Make(FullKv(turn), computed);
+    drafting.settled = computed;
+    drafting.lacked = 0;
+    if (!ClaimBodies(drafting) || !TakeState(drafting) || !TakeRoom(drafting, turn.most)) return false;
+    drafting.kv->WriteTail(0, Tail(drafting));
+    return true;
+  }
+
+  // Takes in what was verified since the last turn.
+  bool Follow(Drafting& drafting, const DraftTurn& turn, const int32_t computed) {
+    CompressedKv& kv = *drafting.kv;
+    const int32_t rows = computed - kv.tokens();
+    Check(rows >= 0, "known tokens only grow", kv.tokens(), computed);
+    kv.TakeFull(FullKv(turn), rows);
+    const bool upkeep = computed - drafting.settled >= kUpkeepTokens;
+    if (upkeep) {
+      kv.Settle();
+      drafting.settled = computed;
+      if (!ClaimBodies(drafting)) return false;
+    }
+    if (!TakeRoom(drafting, turn.most)) return false;
+    if (upkeep) {
+      kv.WriteTail(0, Tail(drafting));
+    } else {
+      kv.WriteTailEnd(rows, Tail(drafting));
+    }
+    return true;
+  }
+
+  // What a view of so many tokens takes at least: asked before the work of making it.
+  int64_t LeastBytes(const Drafting& drafting, const int32_t tokens) const {
+    const cache::CompressorTraits& traits = drafting.compressor->traits();
+    const kernels::AttentionShape& shape = model_.spec().attention.shape;
+    const int64_t slots = traits.keeps_all_tokens ? tokens : drafting.budget.Of(tokens);
+    const int64_t pages = std::max<int64_t>(0, slots - traits.recent) / kernels::kPageTokens;
+    const int64_t page_bytes =
+        kernels::EncodedPageBytes(traits.encoding, model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim));
+    return pages * page_bytes * std::ssize(model_.spec().attention.page_offsets_bytes) + own_.pages().block_bytes() +
+           own_.slots().block_bytes();
+  }
+
+  // Bodies are there before they are paid for: how large they get, their making says.
+  bool ClaimBodies(Drafting& drafting) {
+    drafting.bodies.reset();
+    const int64_t bytes = drafting.kv->body_bytes();
+    drafting.bodies = Find(drafting, [&] { return own_.Reserve(bytes); });
+    if (!drafting.bodies.has_value()) drafting.lacked = bytes + own_.slots().block_bytes();
+    return drafting.bodies.has_value();
+  }
+
+  bool TakeState(Drafting& drafting) {
+    if (model_.spec().state_bytes == 0) return true;
+    drafting.state = Find(drafting, [&] { return own_.TakeSlot(cache::Fill::kNone); });
+    return drafting.state.has_value();
+  }
+
+  // Pages for the tail and `most` rows behind it, or for as many as there is memory for. False: for none.
+  bool TakeRoom(Drafting& drafting, const int32_t most) {
+    const int32_t tail = drafting.kv->tail_slots();
+    const auto wanted = static_cast<size_t>(cache::StateShape::PagesFor(int64_t{tail} + most));
+    while (drafting.tail.size() > wanted) {
+      drafting.tail.pop_back();
+      drafting.tail_ids.pop_back();
+    }
+    while (drafting.tail.size() < wanted) {
+      std::optional<cache::PageRef> page = Find(drafting, [&] { return own_.TakePage(cache::Fill::kZero); });
+      if (!page.has_value()) break;
+      drafting.tail_ids.push_back(page->id());
+      drafting.tail.push_back(*std::move(page));
+    }
+    drafting.room = static_cast<int32_t>(drafting.tail.size()) * kernels::kPageTokens - tail;
+    return drafting.room > 0;
+  }
+
+  // What `take` gives, once others' idle views have made room for it if need be.
+  template <typename Take>
+  std::invoke_result_t<Take> Find(const Drafting& taker, const Take& take) {
+    auto taken = take();
+    while (!taken.has_value() && DropIdlest(&taker)) taken = take();
+    return taken;
+  }
+
+  bool DropIdlest(const Drafting* const spared = nullptr) {
+    Drafting* idlest = nullptr;
+    for (auto& [id, drafting] : drafting_) {
+      const bool may_go = &drafting != spared && drafting.kv.has_value() && calls_ - drafting.last_asked >= kIdleCalls;
+      if (may_go && (idlest == nullptr || drafting.last_asked < idlest->last_asked)) idlest = &drafting;
+    }
+    if (idlest != nullptr) idlest->Drop();
+    return idlest != nullptr;
+  }
+
+  // --- Drafts: token by token, all turns that want one more in a forward ---
+  void ProposeTogether(const std::span<DraftTurn> turns) {
+    going_.clear();
+    for (DraftTurn& turn : turns) {
+      const auto found = drafting_.find(turn.id);
+      if (found == drafting_.end() || !found->second.kv.has_value()) continue;
+      Drafting& drafting = found->second;
+      if (drafting.state.has_value()) drafting.state->CopyFrom(VerifiedState(turn));
+      going_.push_back({.turn = &turn,
+                        .drafting = &drafting,
+                        .length = std::min(turn.most, drafting.room),
+                        .token = turn.tokens.back(),
+                        .position = Position(static_cast<int32_t>(turn.tokens.size()) - 1)});
+    }
+    while (!going_.empty()) {
+      const kernels::ConstF32View logits = Forward();
+      size_t kept = 0;
+      for (size_t i = 0; i < going_.size(); ++i) {
+        Going next = going_[i];
+        const std::optional<TokenId> token =
+            next.turn->sampler->Next({logits.row(static_cast<int64_t>(i)), static_cast<size_t>(logits.cols)});
+        if (!token.has_value()) continue;
+        next.turn->draft.push_back(*token);
+        if (static_cast<int32_t>(next.turn->draft.size()) == next.length) continue;
+        next.token = *token;
+        next.position = Position(next.position.value() + 1);
+        going_[kept++] = next;
+      }
+      going_.resize(kept);
+    }
+  }
+
+  kernels::ConstF32View Forward() {
+    spans_.clear();
+    for (const Going& g : going_) {
+      spans_.push_back({.tokens = {&g.token, 1},
+                        .first = g.position,
+                        .pages = g.drafting->tail_ids,
+                        .state = g.drafting->state.has_value() ? g.drafting->state->id() : SlotId(),
+                        .logits_rows = 1,
+                        .view = g.drafting->kv->At(g.position)});
+    }
+    return model_.Forward({.pages = own_.pages().arena(), .states = own_.slots().arena()}, spans_);
+  }
+
+  std::span<const std::byte> VerifiedState(const DraftTurn& turn) const {
+    const int64_t bytes = sequences_.slots().block_bytes();
+    return {sequences_.slots().arena() + turn.state.value() * bytes, static_cast<size_t>(bytes)};
+  }
+
+  // Set at construction.
+  models::Model& model_;
+  const cache::CacheMemory& sequences_;
+  const size_t rows_max_;
+
+  cache::CacheMemory own_;  // Before those who hold it.
+  std::map<SequenceId, Drafting> drafting_;
+  int64_t calls_ = 0;
+  // Of the call under way, kept for their memory.
+  std::vector<Going> going_;
+  std::vector<models::ForwardSpan> spans_;
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> MakeCompressedKvDrafter(const DrafterSetting& setting) {
+  return std::make_unique<CompressedKvDrafter>(setting);
+}
+
+}  // namespace invar::engine
