@@ -77,6 +77,11 @@ class CompressedKvDrafter final : public Drafter {
         rows_max_(static_cast<size_t>(setting.rows_max)),
         own_(ShapeOf(model_.spec()), setting.own_bytes, /*slots_without_bytes=*/0, setting.backing) {}
 
+  bool IsReady(const SequenceId id) const override {
+    const auto found = drafting_.find(id);
+    return found != drafting_.end() && found->second.kv.has_value();
+  }
+
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
     if (computed == 0) return;

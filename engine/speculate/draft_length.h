@@ -18,6 +18,7 @@ class StepTimes {
   void Observe(int32_t rows, TimeNs took);
   // Of a step of so many rows; seconds once something was observed.
   double Of(int32_t rows) const;
+  bool observed() const { return seen_ > 0; }
 
  private:
   double Slope() const;

@@ -41,7 +41,9 @@ struct DraftTurn {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Brings what it keeps of the sequence up to date: what drafts cost beside their tokens. Before each Propose.
+  // Whether the sequence's next turn takes no more than drafting: false where something must be made first.
+  virtual bool IsReady(SequenceId /*id*/) const { return true; }
+  // Brings what it keeps of the sequence up to date. Before each Propose.
   virtual void Prepare(DraftTurn& /*turn*/) {}
   // All turns of a step together. Effects: may keep what it learns of a sequence until Forget.
   virtual void Propose(std::span<DraftTurn> turns) = 0;

@@ -33,24 +33,47 @@ Speculator::Drafting& Speculator::DraftingOf(const std::string& name) {
 
 void Speculator::Propose(const std::span<Sequence* const> sequences) {
   if (std::none_of(sequences.begin(), sequences.end(), [](const Sequence* s) { return Asks(*s); })) return;
+  for (auto& [name, drafting] : drafters_) drafting.tries = false;
   std::vector<DraftWish> wishes(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const Sequence& sequence = *sequences[i];
-    if (!Asks(sequence)) continue;
-    Speculating& live = live_[sequence.id()];
-    DraftWish& wish = wishes[i];
-    // The last token that it may generate needs no row behind it.
-    wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
-    // A draft that found no place in the last step is there already.
-    wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(0)
-                                          : static_cast<int32_t>(sequence.draft().size());
-    wish.acceptance = live.record.acceptance();
-    wish.credit = live.record.credit();
-    wish.draft_s = DraftingOf(sequence.request().speculation.drafter).draft_s;
-    live.row_cost = RowCost(times_, static_cast<int32_t>(sequences.size()), wish.draft_s);
+    if (Asks(*sequences[i])) wishes[i] = WishOf(*sequences[i], static_cast<int32_t>(sequences.size()));
   }
   ChooseLengths(times_, wishes);
   Fill(sequences, wishes);
+}
+
+DraftWish Speculator::WishOf(const Sequence& sequence, const int32_t sequences) {
+  Speculating& live = live_[sequence.id()];
+  Drafting& drafting = DraftingOf(sequence.request().speculation.drafter);
+  DraftWish wish;
+  // The last token that it may generate needs no row behind it.
+  wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
+  // A draft that found no place in the last step is there already.
+  wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(0)
+                                        : static_cast<int32_t>(sequence.draft().size());
+  wish.acceptance = live.record.acceptance();
+  wish.credit = live.record.credit();
+  wish.draft_s = drafting.draft_s;
+  live.row_cost = RowCost(times_, sequences, wish.draft_s);
+  if (wish.fixed == 0 && !drafting.drafter->IsReady(sequence.id())) {
+    // Of drafts on a view nobody knows as much as those who had one.
+    if (live.report.rounds == 0) wish.acceptance = drafting.view.acceptance();
+    if (!MayMakeView(sequence, sequences, wish.most)) wish.most = 0;
+  }
+  return wish;
+}
+
+// At most one try a step: what it takes is known only then.
+bool Speculator::MayMakeView(const Sequence& sequence, const int32_t sequences, const int32_t most) {
+  Drafting& drafting = DraftingOf(sequence.request().speculation.drafter);
+  const ViewWorth::Answer answer = drafting.view.Ask(
+      times_, sequences, drafting.draft_s,
+      {.tokens = static_cast<int32_t>(sequence.tokens().size()), .output_left = sequence.output_left(), .most = most});
+  const bool is_try = answer == ViewWorth::Answer::kTry;
+  if (answer == ViewWorth::Answer::kNo || (is_try && drafting.tries)) return false;
+  live_[sequence.id()].tries_view = is_try;
+  drafting.tries = drafting.tries || is_try;
+  return true;
 }
 
 void Speculator::Fill(const std::span<Sequence* const> sequences, const std::span<const DraftWish> wishes) {
@@ -78,7 +101,7 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
                                    .draft = {}});
   }
   for (auto& [name, of_one] : turns) {
-    Ask(DraftingOf(std::string(name)), of_one);
+    Ask(DraftingOf(std::string(name)), of_one, static_cast<int32_t>(sequences.size()));
     for (DraftTurn& turn : of_one) {
       Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
       if (turn.no_memory) live_[turn.id].reason = FallbackReason::kNoDraftMemory;
@@ -98,19 +121,34 @@ DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
                        .scratch = scratch_});
 }
 
-void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns) {
+void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns, const int32_t sequences) {
   constexpr double kNewer = 0.1;  // Of the average.
-  const TimeNs prepare = clock_.Now();
-  for (DraftTurn& turn : turns) drafting.drafter->Prepare(turn);
+  TimeNs took = 0;
+  for (DraftTurn& turn : turns) took += Prepare(drafting, turn, sequences);
   const TimeNs begin = clock_.Now();
-  stats_.prepare_ns += begin - prepare;
   drafting.drafter->Propose(turns);
-  const double seconds = ToSeconds(clock_.Now() - begin);
+  took += clock_.Now() - begin;
   int32_t drafted = 0;
   for (const DraftTurn& turn : turns) drafted += static_cast<int32_t>(turn.draft.size());
   if (drafted == 0) return;
-  const double each = seconds / drafted;
+  const double each = ToSeconds(took) / drafted;
   drafting.draft_s = drafting.draft_s == 0.0 ? each : (1.0 - kNewer) * drafting.draft_s + kNewer * each;
+}
+
+// What of the time belongs to the draft: all that comes again with every draft.
+TimeNs Speculator::Prepare(Drafting& drafting, DraftTurn& turn, const int32_t sequences) {
+  const bool ready = drafting.drafter->IsReady(turn.id);
+  const TimeNs begin = clock_.Now();
+  drafting.drafter->Prepare(turn);
+  const TimeNs took = clock_.Now() - begin;
+  stats_.prepare_ns += took;
+  if (ready) return took;
+  Speculating& live = live_[turn.id];
+  if (!turn.no_memory) {
+    drafting.view.Made(times_, sequences, ToSeconds(took), static_cast<int32_t>(turn.tokens.size()), live.tries_view);
+  }
+  live.tries_view = false;
+  return 0;
 }
 
 void Speculator::Verified(const Sequence& sequence, const Span& span, const int32_t right, const bool refuted,
@@ -118,7 +156,11 @@ void Speculator::Verified(const Sequence& sequence, const Span& span, const int3
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return;
   Speculating& live = found->second;
-  for (int32_t i = 0; i < sampled; ++i) live.record.Sampled();
+  ViewWorth& view = DraftingOf(sequence.request().speculation.drafter).view;
+  for (int32_t i = 0; i < sampled; ++i) {
+    live.record.Sampled();
+    view.Sampled();
+  }
   if (span.drafted == 0) {
     // Known tokens run again after a preemption, and the last token of an output, are no occasion to draft.
     if (span.length != 1 || sequence.output_left() == 0) return;
@@ -129,6 +171,7 @@ void Speculator::Verified(const Sequence& sequence, const Span& span, const int3
     return;
   }
   live.record.Verified(span.drafted, right, refuted, live.row_cost);
+  view.Verified(right, refuted);
   ++live.report.rounds;
   live.report.drafted_tokens += span.drafted;
   live.report.accepted_tokens += right;

@@ -20,6 +20,7 @@
 #include "engine/schedule/step.h"
 #include "engine/speculate/draft_length.h"
 #include "engine/speculate/drafter.h"
+#include "engine/speculate/view_worth.h"
 #include "engine/stats.h"
 #include "kernels/sample.h"
 
@@ -53,17 +54,23 @@ class Speculator {
     std::array<int64_t, kFallbackReasons> plain_steps = {};   // Without a draft, by reason.
     FallbackReason reason = FallbackReason::kNothingDrafted;  // Why it has no draft now.
     double row_cost = 0.0;                                    // Of its draft in the step under way, in tokens.
+    bool tries_view = false;  // What is made for it in the step under way is not known to pay.
   };
   struct Drafting {
     std::unique_ptr<Drafter> drafter;
     double draft_s = 0.0;  // Seconds a token, of recent steps.
+    ViewWorth view;        // What it makes before it drafts.
+    bool tries = false;    // For one sequence of the step under way.
   };
 
+  DraftWish WishOf(const Sequence& sequence, int32_t sequences);
+  bool MayMakeView(const Sequence& sequence, int32_t sequences, int32_t most);
   void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
 
   DraftSampler SamplerOf(const Sequence& sequence);
   Drafting& DraftingOf(const std::string& name);
-  void Ask(Drafting& drafting, std::span<DraftTurn> turns);
+  void Ask(Drafting& drafting, std::span<DraftTurn> turns, int32_t sequences);
+  TimeNs Prepare(Drafting& drafting, DraftTurn& turn, int32_t sequences);
 
   const int32_t draft_tokens_max_;
   const kernels::RowSampler& rows_;
