@@ -103,8 +103,8 @@ TEST(ApproximateAnswers, AWrongDefaultCompressorStopsTheStart) {
   EXPECT_THAT(served.status().message(), testing::HasSubstr("engine.approximate.compressor"));
 }
 
-// A prefix from the disk of an earlier process, a lossless answer at temperature 1 that is preempted, neighbours on
-// compressed KV of the same prefix: the bits of a cold exact run.
+// A prefix from the disk of an earlier process, a lossless answer at temperature 1 that is preempted and drafted on
+// compressed KV, neighbours answered on compressed KV of the same prefix: the bits of a cold exact run.
 TEST(Composed, AllMethodsTogetherKeepTheBitsOfAColdExactRun) {
   constexpr int32_t kShared = 700;
   const std::string folder = testing::TempDir() + "/composed";
@@ -137,11 +137,11 @@ TEST(Composed, AllMethodsTogetherKeepTheBitsOfAColdExactRun) {
     RunningDaemon probe(TinyConfig());
     const models::ModelSpec& spec = probe.daemon().model()->spec();
     config.engine.kv_budget = (4 * spec.state_bytes + 22 * spec.page_bytes) * 17 / 16;
+    config.engine.speculation.draft_memory = spec.state_bytes + 22 * spec.page_bytes;
   }
   RunningDaemon daemon(config);
   v1::GenerateRequest lossless = request;
   lossless.mutable_kv_policy()->set_exactness(v1::KvPolicy::LOSSLESS);
-  lossless.mutable_kv_policy()->set_drafter("ngram");
   lossless.mutable_kv_policy()->set_draft_tokens(4);
   lossless.mutable_scheduling()->set_priority(-1);
   std::vector<v1::GenerateRequest> neighbours = {Approximate(request), Approximate(request, "streaming"),
@@ -163,6 +163,7 @@ TEST(Composed, AllMethodsTogetherKeepTheBitsOfAColdExactRun) {
   ASSERT_TRUE(found.status.ok()) << found.status.error_message();
   EXPECT_EQ(found.logit_bits, wanted);
   EXPECT_EQ(found.finished.reuse().tier(), "disk");
+  EXPECT_GT(found.finished.speculation().rounds(), 10) << "drafted on compressed KV";
   EXPECT_GT(daemon.stats().preemptions, 0);
   for (const Outcome& outcome : approximate) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();

@@ -169,7 +169,7 @@ TEST_P(CompressedDraftLaw, DISABLED_AllOfIt) {
 TEST_P(CompressedDraftLaw, EveryGuessOnAViewOfEverythingIsRight) {
   for (const Sampling& sampling : kSamplings) {
     const auto rig = Rig::Make(GetParam(), {});
-    for (const int32_t draft : kDrafts) {
+    for (const int32_t draft : {3, 40}) {
       std::vector<std::shared_ptr<Collector>> events;
       for (Request request : MakeRequests(draft * 10, 12, sampling, rig->vocabulary())) {
         request.speculation = DraftedOn({"noop", {}}, draft);

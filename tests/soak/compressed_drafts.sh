@@ -5,5 +5,5 @@
 #   tests/soak/compressed_drafts.sh [BUILD, default build/release]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-exec "${1:-build/release}/bin/speculation_law_test" --gtest_also_run_disabled_tests --gtest_break_on_failure \
+exec "${1:-build/release}/bin/draft_law_test" --gtest_also_run_disabled_tests --gtest_break_on_failure \
   --gtest_filter='*CompressedDraftLaw.DISABLED_AllOfIt*'
