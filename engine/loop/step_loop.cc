@@ -85,12 +85,12 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
              std::move(tiers)),
       runner_(std::move(model), plan.log_bytes),
       rows_(SamplerFor(runner_.model())),
+      draft_memory_(shape_, options.draft_memory_bytes, /*slots_without_bytes=*/0, BackingOf(options)),
       speculator_(options.drafters,
                   {.model = runner_.model(),
                    .memory = cache_.memory(),
                    .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
-                   .own_bytes = options.draft_memory_bytes,
-                   .backing = BackingOf(options)},
+                   .own = &draft_memory_},
                   options.draft_tokens_max, rows_, request_limits_.usable_ids, clock),
       live_(runner_.model(), cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
@@ -270,7 +270,9 @@ int64_t StepLoop::KvBytes(const Sequence& sequence) const {
 void StepLoop::CheckIntegrity() const {
   cache_.CheckIntegrity();
   live_.CheckIntegrity();
-  speculator_.CheckIntegrity();
+  draft_memory_.CheckIntegrity();
+  Check(speculator_.stats().drafter_bytes == draft_memory_.used_bytes(), "drafters hold what is taken of their memory",
+        draft_memory_.used_bytes());
   std::set<PageId> pages;
   int32_t slots = 0;
   int64_t view_bytes = 0;

@@ -76,6 +76,7 @@ class StepLoop {
   cache::CacheManager cache_;
   Runner runner_;
   const kernels::RowSampler rows_;
+  cache::CacheMemory draft_memory_;  // Before the drafters, who hold it.
   Speculator speculator_;
   LiveSequences live_;
   Admission admission_;

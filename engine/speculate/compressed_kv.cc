@@ -9,13 +9,18 @@
 // The state begins each draft as a copy of the verified one, rows of the view come from the full KV once they are
 // verified, and the next draft writes over those of the last.
 //
-// Views live in memory of the drafter's own, so a draft never takes room from anybody's full KV. A sequence that finds
+// Views live in memory of drafters alone, so a draft never takes room from anybody's full KV. A sequence that finds
 // none goes without, until there is as much as it lacked. Views of sequences that are not asked for drafts any more
 // (preempted, paused, or where drafts do not pay) go first.
+//
+// On two levels another drafter guesses first, and one forward on the view says how much of that stands, as the engine
+// does with drafts and the full KV: so the draft is the one that the view alone gives, in fewer forwards.
 #include "engine/compressed/compressed_kv.h"
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -23,7 +28,6 @@
 
 #include "base/check.h"
 #include "cache/compressor.h"
-#include "engine/loop/bind_model.h"
 #include "engine/speculate/kinds.h"
 #include "kernels/numerics.h"
 
@@ -71,11 +75,13 @@ struct Drafting {
 
 class CompressedKvDrafter final : public Drafter {
  public:
-  explicit CompressedKvDrafter(const DrafterSetting& setting)
+  // `first`: guesses before the view does, null: nobody.
+  CompressedKvDrafter(const DrafterSetting& setting, std::unique_ptr<Drafter> first)
       : model_(setting.model),
         sequences_(setting.memory),
         rows_max_(static_cast<size_t>(setting.rows_max)),
-        own_(ShapeOf(model_.spec()), setting.own_bytes, /*slots_without_bytes=*/0, setting.backing) {}
+        own_(*setting.own),
+        first_(std::move(first)) {}
 
   bool IsReady(const SequenceId id) const override {
     const auto found = drafting_.find(id);
@@ -100,18 +106,19 @@ class CompressedKvDrafter final : public Drafter {
     }
   }
 
-  void Forget(const SequenceId id) override { drafting_.erase(id); }
+  void Forget(const SequenceId id) override {
+    drafting_.erase(id);
+    if (first_ != nullptr) first_->Forget(id);
+    if (drafting_.empty()) logs_.reset();
+  }
 
-  int64_t held_bytes() const override { return own_.used_bytes(); }
-
-  void CheckIntegrity() const override {
-    own_.CheckIntegrity();
-    int64_t bytes = 0;
+  int64_t held_bytes() const override {
+    int64_t bytes = logs_.has_value() ? logs_->claim.bytes() : 0;
     for (const auto& [id, drafting] : drafting_) {
       bytes += drafting.bytes();
       Check(drafting.kv.has_value() == drafting.bodies.has_value(), "a view that is there is paid for", id);
     }
-    Check(bytes == own_.used_bytes(), "what drafts take is held by a sequence", bytes, own_.used_bytes());
+    return bytes;
   }
 
  private:
@@ -119,8 +126,17 @@ class CompressedKvDrafter final : public Drafter {
     DraftTurn* turn = nullptr;
     Drafting* drafting = nullptr;
     int32_t length = 0;
-    TokenId token;  // Runs next, at `position`.
+    std::vector<TokenId> tokens;  // Run next, from `position` on: one that is chosen, then guesses at what follows.
     Position position;
+    std::span<std::byte> log = {};  // Of models with states, where there are guesses.
+  };
+  // Of a forward's guesses.
+  struct Logs {
+    struct FreeAligned {
+      void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
+    };
+    cache::ByteClaim claim;
+    std::unique_ptr<std::byte, FreeAligned> memory;
   };
 
   // --- Views ---
@@ -227,7 +243,7 @@ class CompressedKvDrafter final : public Drafter {
     return idlest != nullptr;
   }
 
-  // --- Drafts: token by token, all turns that want one more in a forward ---
+  // --- Drafts: forward by forward, all turns that want more in one ---
   void ProposeTogether(const std::span<DraftTurn> turns) {
     going_.clear();
     for (DraftTurn& turn : turns) {
@@ -238,39 +254,97 @@ class CompressedKvDrafter final : public Drafter {
       going_.push_back({.turn = &turn,
                         .drafting = &drafting,
                         .length = std::min(turn.most, drafting.room),
-                        .token = turn.tokens.back(),
+                        .tokens = {turn.tokens.back()},
                         .position = Position(static_cast<int32_t>(turn.tokens.size()) - 1)});
     }
+    if (first_ != nullptr) GuessFirst();
     while (!going_.empty()) {
       const kernels::ConstF32View logits = Forward();
+      advances_.clear();
       size_t kept = 0;
+      int64_t row = 0;
       for (size_t i = 0; i < going_.size(); ++i) {
-        Going next = going_[i];
-        const std::optional<TokenId> token =
-            next.turn->sampler->Next({logits.row(static_cast<int64_t>(i)), static_cast<size_t>(logits.cols)});
-        if (!token.has_value()) continue;
-        next.turn->draft.push_back(*token);
-        if (static_cast<int32_t>(next.turn->draft.size()) == next.length) continue;
-        next.token = *token;
-        next.position = Position(next.position.value() + 1);
-        going_[kept++] = next;
+        Going& g = going_[i];
+        const int64_t next_row = row + std::ssize(g.tokens);
+        if (Choose(g, logits, row) && kept++ != i) going_[kept - 1] = std::move(g);
+        row = next_row;
       }
       going_.resize(kept);
+      if (!advances_.empty()) model_.Advance(OwnMemory(), advances_);
     }
+  }
+
+  // From the rows of what has just run: the next row counts while the token chosen is the one it was run with. False:
+  // the draft has ended.
+  bool Choose(Going& g, const kernels::ConstF32View& logits, const int64_t first_row) {
+    std::vector<TokenId>& draft = g.turn->draft;
+    std::optional<TokenId> token;
+    int32_t rows = 0;
+    do {
+      token = g.turn->sampler->Next({logits.row(first_row + rows), static_cast<size_t>(logits.cols)});
+      ++rows;
+      if (token.has_value()) draft.push_back(*token);
+    } while (token.has_value() && rows < std::ssize(g.tokens) && *token == g.tokens[static_cast<size_t>(rows)]);
+    if (!token.has_value() || static_cast<int32_t>(draft.size()) == g.length) return false;
+    if (!g.log.empty()) {
+      advances_.push_back({.state = g.drafting->state->id(), .first = g.position, .log = g.log, .rows = rows});
+    }
+    g.tokens = {*token};
+    g.position = Position(g.position.value() + rows);
+    g.log = {};
+    return true;
+  }
+
+  // Adds guesses to what is run first, as many as the forward and memory for logs have room for.
+  void GuessFirst() {
+    const models::ModelSpec& spec = model_.spec();
+    const auto rows = static_cast<int32_t>(rows_max_ / std::max<size_t>(1, going_.size()));
+    int64_t log_bytes = 0;
+    for (Going& g : going_) {
+      DraftTurn turn = *g.turn;
+      turn.most = std::min(rows, g.length) - 1;
+      if (turn.most < 1) continue;
+      first_->Propose({&turn, 1});
+      g.tokens.insert(g.tokens.end(), turn.draft.begin(), turn.draft.end());
+      if (g.tokens.size() > 1) log_bytes += spec.StateLogBytes(std::ssize(g.tokens));
+    }
+    if (spec.state_bytes == 0 || log_bytes == 0) return;
+    const bool room = TakeLogs(log_bytes);
+    std::byte* log = room ? logs_->memory.get() : nullptr;
+    for (Going& g : going_) {
+      if (!room) g.tokens.resize(1);
+      if (g.tokens.size() == 1) continue;
+      g.log = {log, static_cast<size_t>(spec.StateLogBytes(std::ssize(g.tokens)))};
+      log += g.log.size();
+    }
+  }
+
+  bool TakeLogs(const int64_t bytes) {
+    if (logs_.has_value() && logs_->claim.bytes() >= bytes) return true;
+    logs_.reset();
+    std::optional<cache::ByteClaim> claim = own_.Reserve(bytes);
+    if (!claim.has_value()) return false;
+    auto* const memory = static_cast<std::byte*>(
+        ::operator new (static_cast<size_t>(bytes), std::align_val_t{models::kStateLogAlignment}));
+    logs_.emplace(Logs{*std::move(claim), std::unique_ptr<std::byte, Logs::FreeAligned>(memory)});
+    return true;
   }
 
   kernels::ConstF32View Forward() {
     spans_.clear();
     for (const Going& g : going_) {
-      spans_.push_back({.tokens = {&g.token, 1},
+      spans_.push_back({.tokens = g.tokens,
                         .first = g.position,
                         .pages = g.drafting->tail_ids,
                         .state = g.drafting->state.has_value() ? g.drafting->state->id() : SlotId(),
-                        .logits_rows = 1,
-                        .view = g.drafting->kv->At(g.position)});
+                        .logits_rows = static_cast<int32_t>(g.tokens.size()),
+                        .view = g.drafting->kv->At(g.position),
+                        .state_log = g.log});
     }
-    return model_.Forward({.pages = own_.pages().arena(), .states = own_.slots().arena()}, spans_);
+    return model_.Forward(OwnMemory(), spans_);
   }
+
+  models::SequenceMemory OwnMemory() const { return {.pages = own_.pages().arena(), .states = own_.slots().arena()}; }
 
   std::span<const std::byte> VerifiedState(const DraftTurn& turn) const {
     const int64_t bytes = sequences_.slots().block_bytes();
@@ -281,19 +355,26 @@ class CompressedKvDrafter final : public Drafter {
   models::Model& model_;
   const cache::CacheMemory& sequences_;
   const size_t rows_max_;
+  cache::CacheMemory& own_;
+  const std::unique_ptr<Drafter> first_;
 
-  cache::CacheMemory own_;  // Before those who hold it.
   std::map<SequenceId, Drafting> drafting_;
+  std::optional<Logs> logs_;
   int64_t calls_ = 0;
   // Of the call under way, kept for their memory.
   std::vector<Going> going_;
   std::vector<models::ForwardSpan> spans_;
+  std::vector<models::StateAdvance> advances_;
 };
 
 }  // namespace
 
 std::unique_ptr<Drafter> MakeCompressedKvDrafter(const DrafterSetting& setting) {
-  return std::make_unique<CompressedKvDrafter>(setting);
+  return std::make_unique<CompressedKvDrafter>(setting, nullptr);
+}
+
+std::unique_ptr<Drafter> MakeNgramCompressedKvDrafter(const DrafterSetting& setting) {
+  return std::make_unique<CompressedKvDrafter>(setting, MakeNgramDrafter(setting));
 }
 
 }  // namespace invar::engine

@@ -50,10 +50,8 @@ class Drafter {
   // The sequence is gone, or never had a turn.
   virtual void Forget(SequenceId id) = 0;
 
-  // Memory of its own that it holds now.
+  // What it holds of the memory of drafters, counted anew.
   virtual int64_t held_bytes() const { return 0; }
-  // Recounts it. Stops the process where it differs.
-  virtual void CheckIntegrity() const {}
 };
 
 // What drafters of an engine may compute with; outlives them.
@@ -61,9 +59,8 @@ struct DrafterSetting {
   models::Model& model;
   const cache::CacheMemory& memory;  // Of the sequences.
   int32_t rows_max = 1;              // Of one forward, all with logits.
-  // Memory of their own, for drafters that need some, and what stands behind it.
-  int64_t own_bytes = 0;
-  cache::Backing backing = cache::Backing::kMemory;
+  // Memory of drafters, all of them together; outlives them. Null: they need none.
+  cache::CacheMemory* own = nullptr;
 };
 
 struct DrafterKind {

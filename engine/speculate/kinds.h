@@ -14,5 +14,6 @@ std::unique_ptr<Drafter> MakeMtpDrafter(const DrafterSetting& setting);
 std::string WhyNoMtpDrafter(const models::ModelSpec& spec);
 
 std::unique_ptr<Drafter> MakeCompressedKvDrafter(const DrafterSetting& setting);
+std::unique_ptr<Drafter> MakeNgramCompressedKvDrafter(const DrafterSetting& setting);
 
 }  // namespace invar::engine

@@ -10,6 +10,7 @@ std::vector<DrafterKind> DrafterKinds() {
       {"compressed_kv", MakeCompressedKvDrafter, WhyNoViews, /*compresses=*/true},
       {"ngram", MakeNgramDrafter},
       {"mtp", MakeMtpDrafter, WhyNoMtpDrafter},
+      {"ngram+compressed_kv", MakeNgramCompressedKvDrafter, WhyNoViews, /*compresses=*/true},
   };
 }
 

@@ -197,10 +197,6 @@ SpeculationStats Speculator::stats() const {
   return stats;
 }
 
-void Speculator::CheckIntegrity() const {
-  for (const auto& [name, drafting] : drafters_) drafting.drafter->CheckIntegrity();
-}
-
 std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
   if (!Asks(sequence)) return std::nullopt;
   DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());

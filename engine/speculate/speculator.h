@@ -45,7 +45,6 @@ class Speculator {
   std::optional<SpeculationReport> End(const Sequence& sequence);
 
   SpeculationStats stats() const;
-  void CheckIntegrity() const;
 
  private:
   struct Speculating {

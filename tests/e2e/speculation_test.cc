@@ -211,7 +211,8 @@ TEST(LosslessSpeculation, TheMultiTokenHeadDraftsWhereTheModelHasOne) {
   RunningDaemon without(config);
   const Outcome refused = Collect(*without.NewStub(), lossless);
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of compressed_kv, ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(),
+              testing::HasSubstr("must be one of compressed_kv, ngram, ngram+compressed_kv, got mtp"));
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.mtp_head"));
   std::filesystem::remove_all(folder);
 }
@@ -222,7 +223,8 @@ TEST(LosslessSpeculation, AModelWithoutAHeadRefusesItAndNamesWhatThereIs) {
   request.mutable_kv_policy()->set_drafter("mtp");
   const Outcome refused = Collect(*daemon.NewStub(), request);
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("must be one of compressed_kv, ngram, got mtp"));
+  EXPECT_THAT(refused.status.error_message(),
+              testing::HasSubstr("must be one of compressed_kv, ngram, ngram+compressed_kv, got mtp"));
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("mtp.*"));
 }
 

@@ -52,8 +52,9 @@ std::vector<Request> MakeRequests(const int32_t first, const int32_t count, cons
   return requests;
 }
 
-Request::Speculation DraftedOn(const Compression& compression, const int32_t draft_tokens) {
-  return {.drafter = "compressed_kv",
+Request::Speculation DraftedOn(const Compression& compression, const int32_t draft_tokens,
+                               const char* const drafter = "compressed_kv") {
+  return {.drafter = drafter,
           .draft_tokens = draft_tokens,
           .compressor = compression.compressor,
           .kv_budget = compression.kv_budget};
@@ -75,7 +76,8 @@ class CompressedDraftLaw : public ::testing::TestWithParam<Subject> {
     std::vector<std::shared_ptr<Collector>> events;
     const auto submit = [&](Request request, const int32_t i) {
       const auto kind = static_cast<size_t>(first + i) % std::size(kCompressions);
-      request.speculation = DraftedOn(compression == nullptr ? kCompressions[kind] : *compression, draft);
+      request.speculation = DraftedOn(compression == nullptr ? kCompressions[kind] : *compression, draft,
+                                      i % 3 == 1 ? "ngram+compressed_kv" : "compressed_kv");
       events.push_back(std::make_shared<Collector>());
       return rig->engine->Submit(request, events.back()).value();
     };
@@ -172,7 +174,8 @@ TEST_P(CompressedDraftLaw, EveryGuessOnAViewOfEverythingIsRight) {
     for (const int32_t draft : {3, 40}) {
       std::vector<std::shared_ptr<Collector>> events;
       for (Request request : MakeRequests(draft * 10, 12, sampling, rig->vocabulary())) {
-        request.speculation = DraftedOn({"noop", {}}, draft);
+        const bool two_levels = events.size() % 2 == 1;
+        request.speculation = DraftedOn({"noop", {}}, draft, two_levels ? "ngram+compressed_kv" : "compressed_kv");
         request.sampling.logit_bias = {{5, 3.0F}, {11, -4.0F}};
         events.push_back(std::make_shared<Collector>());
         ASSERT_TRUE(rig->engine->Submit(request, events.back()).ok());
@@ -215,6 +218,35 @@ TEST(CompressedDraft, APromotedStateIsNoticed) {
   const Plain plain = RunPlain(subject, {request});
   request.speculation = DraftedOn({"kivi2:recent=8", {}}, 4);
   EXPECT_NE(BitsOf(*rig->Run(request)), plain.bits[0]);
+}
+
+// Forwards on views, which a draft on one level takes one each token.
+class CountsViews final : public NotingModel {
+ public:
+  using NotingModel::NotingModel;
+  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
+                                const std::span<const models::ForwardSpan> spans) override {
+    forwards += spans[0].view.empty() ? 0 : 1;
+    return NotingModel::Forward(memory, spans);
+  }
+  static inline int64_t forwards = 0;
+};
+
+TEST(CompressedDraft, OnTwoLevelsTheSameDraftTakesFewerForwards) {
+  const Subject subject{"moe", GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16};
+  std::vector<int64_t> forwards, drafted;
+  for (const char* const drafter : {"compressed_kv", "ngram+compressed_kv"}) {
+    CountsViews::forwards = 0;
+    const auto rig = Rig::Make<CountsViews>(subject, {});
+    Request request = MakeRequest(1, kSamplings[2], rig->vocabulary());
+    request.sampling.allowed_token_ids = {TokenId(5), TokenId(9)};  // Runs of three recur at once.
+    request.speculation = DraftedOn({"int8:recent=8", {}}, 8, drafter);
+    drafted.push_back(rig->Run(request)->finished()->speculation->drafted_tokens);
+    forwards.push_back(CountsViews::forwards);
+  }
+  EXPECT_EQ(drafted[0], drafted[1]);
+  EXPECT_EQ(forwards[0], drafted[0]);
+  EXPECT_LT(forwards[1], forwards[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CompressedDraftLaw,
