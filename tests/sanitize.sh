@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds and runs the suites under a sanitizer, by hand: a build of its own takes most of an hour on two cores.
 #   tests/sanitize.sh asan   addresses, leaks and undefined behaviour: every suite but the container's
-#   tests/sanitize.sh tsan   data races: base, kernels, the planner, engine, server and the daemon end to end
+#   tests/sanitize.sh tsan   data races: every suite in which threads of ours meet, the daemon end to end last
 # More arguments go to ctest. INVAR_JOBS: compile jobs, default 2. Exit 0: no report, all passed.
 # gRPC, protobuf and what else comes from the distribution is not instrumented: tests/tsan_suppressions.txt says which
 # reports that costs.
@@ -11,7 +11,8 @@ preset=${1:-}
 case "$preset" in
   asan) suites=all; tests=() ;;
   tsan)
-    suites="base_test kernels_test cache_checkpoint_test engine_test engine_law_test server_test e2e_test"
+    suites="base_test config_test kernels_test models_test cache_test cache_checkpoint_test cache_tiers_test"
+    suites+=" engine_test engine_law_test tier_law_test server_test e2e_test"
     tests=(-R "^(${suites// /|})$")
     ;;
   *)
