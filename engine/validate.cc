@@ -106,9 +106,8 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
                          field);
 }
 
-// Of a compressed view, to be answered or drafted on.
-Status CheckView(const std::string& compressor, const std::optional<float>& kv_budget) {
-  if (Status s = CheckCompressor(compressor, "kv_policy.compressor"); !s.ok()) return s;
+Status CheckView(const std::string& compressor, const ViewUse use, const std::optional<float>& kv_budget) {
+  if (Status s = CheckCompressor(compressor, use, "kv_policy.compressor"); !s.ok()) return s;
   if (TakesBudget(compressor) == kv_budget.has_value()) {
     if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
     return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
@@ -122,7 +121,7 @@ Status CheckView(const std::string& compressor, const std::optional<float>& kv_b
 
 Status CheckDraftedOn(const Request::Speculation& speculation, const RequestLimits& limits) {
   const auto& [drafter, draft_tokens, compressor, kv_budget] = speculation;
-  if (limits.compressing_drafters.contains(drafter)) return CheckView(compressor, kv_budget);
+  if (limits.compressing_drafters.contains(drafter)) return CheckView(compressor, ViewUse::kDrafts, kv_budget);
   if (compressor.empty() && !kv_budget.has_value()) return OkStatus();
   const std::string field = compressor.empty() ? "kv_policy.kv_budget" : "kv_policy.compressor";
   return InvalidArgument(
@@ -160,7 +159,7 @@ Status CheckApproximation(const Request& request, const RequestLimits& limits) {
         "kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views + "; ask for EXACT or LOSSLESS",
         "kv_policy.exactness");
   }
-  return CheckView(compressor, kv_budget);
+  return CheckView(compressor, ViewUse::kAnswers, kv_budget);
 }
 
 Status CheckHints(const Request& request, const RequestLimits& limits) {
@@ -225,19 +224,21 @@ int32_t OutputLimit(const Request& request, const RequestLimits& limits) {
   return static_cast<int32_t>(std::clamp<int64_t>(request.stopping.max_tokens, 0, std::max<int64_t>(0, room)));
 }
 
-Status CheckCompressor(const std::string& compressor, const std::string_view field) {
+Status CheckCompressor(const std::string& compressor, const ViewUse use, const std::string_view field) {
   StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(compressor);
   if (!made.ok()) {
     return InvalidArgument(std::string(field) + ": " + std::string(made.status().message()), std::string(field));
   }
   const cache::CompressorTraits& traits = (*made)->traits();
-  if (traits.observation_window == 0 && !traits.attention_mass && !traits.second_pass && !traits.query_moments) {
-    return OkStatus();
-  }
-  return InvalidArgument(std::string(field) + ": " + compressor +
-                             " goes by what attention looked at, which is not recorded while prompts are run; name one "
-                             "that goes by keys and values alone, as centroid does",
-                         std::string(field));
+  const bool goes_by_queries = traits.observation_window > 0 || traits.query_moments;
+  std::string missing;
+  if (use == ViewUse::kDrafts && goes_by_queries) missing = "queries, which are not recorded for drafts";
+  if (traits.attention_mass) missing = "the attention that tokens received, which is not recorded";
+  if (traits.second_pass) missing = "a second pass over the prompt, which is not made";
+  if (missing.empty()) return OkStatus();
+  return InvalidArgument(
+      std::string(field) + ": " + compressor + " goes by " + missing + "; name another compressor, such as centroid",
+      std::string(field));
 }
 
 bool TakesBudget(const std::string& compressor) {

@@ -51,8 +51,10 @@ Status PromptTooLong(std::string_view found, const RequestLimits& limits, std::s
 // Output tokens the request may really get: max_tokens, cut where the model's limit ends the sequence.
 int32_t OutputLimit(const Request& request, const RequestLimits& limits);
 
-// Errors: INVALID_ARGUMENT naming `field`: no compressor that views can be made with while prompts run.
-Status CheckCompressor(const std::string& compressor, std::string_view field);
+// What a view is for: answers are computed on it, and their latest queries are recorded; or drafts are guessed on it.
+enum class ViewUse { kAnswers, kDrafts };
+// Errors: INVALID_ARGUMENT naming `field`: no compressor, or one that goes by what is not recorded for this use.
+Status CheckCompressor(const std::string& compressor, ViewUse use, std::string_view field);
 
 // Whether the compressor must be told how many tokens may keep a slot. Requires: CheckCompressor.
 bool TakesBudget(const std::string& compressor);

@@ -357,7 +357,8 @@ engine::Request::Speculation SpeculationOf(const v1::KvPolicy& policy, const Tra
   if (policy.has_kv_budget()) speculation.kv_budget = policy.kv_budget();
   if (!context.request_limits.compressing_drafters.contains(speculation.drafter)) return speculation;
   if (speculation.compressor.empty()) speculation.compressor = context.speculation.compressor;
-  if (!speculation.kv_budget.has_value() && engine::CheckCompressor(speculation.compressor, "").ok() &&
+  if (!speculation.kv_budget.has_value() &&
+      engine::CheckCompressor(speculation.compressor, engine::ViewUse::kDrafts, "").ok() &&
       engine::TakesBudget(speculation.compressor)) {
     speculation.kv_budget = static_cast<float>(context.speculation.kv_budget);
   }
@@ -445,7 +446,8 @@ engine::Request::Approximation ApproximationOf(const v1::KvPolicy& policy, const
       .kv_budget = std::nullopt};
   if (policy.has_kv_budget()) {
     wish.kv_budget = policy.kv_budget();
-  } else if (engine::CheckCompressor(wish.compressor, "").ok() && engine::TakesBudget(wish.compressor)) {
+  } else if (engine::CheckCompressor(wish.compressor, engine::ViewUse::kAnswers, "").ok() &&
+             engine::TakesBudget(wish.compressor)) {
     wish.kv_budget = static_cast<float>(context.approximate.kv_budget);
   }
   return wish;

@@ -20,6 +20,10 @@ kernels::PageShape ShapeOf(const models::Model& model) {
   return model.backend()->KvPageShape(shape.kv_heads, shape.head_dim);
 }
 
+Shown ShowTo(const cache::Compressor& compressor, const QueryLog* const log, const size_t layer, const int32_t tokens) {
+  return log == nullptr ? Shown{} : log->Show(compressor.traits(), static_cast<int32_t>(layer), tokens);
+}
+
 }  // namespace
 
 CompressedKv::CompressedKv(const models::Model& model, const cache::Compressor& compressor, const cache::Budget budget)
@@ -41,12 +45,12 @@ int64_t CompressedKv::body_bytes() const {
   return bytes;
 }
 
-void CompressedKv::Make(const PageRows& full, const int32_t tokens) {
+void CompressedKv::Make(const PageRows& full, const int32_t tokens, const QueryLog* const log) {
   std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
   ForEach(made.size(), [&](const size_t i) {
     const Floats floats = Read(i, full, 0, tokens);
-    made[i] =
-        compressor_.Prefill(shape_, floats.rows, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
+    const Shown shown = ShowTo(compressor_, log, i, tokens);
+    made[i] = compressor_.Prefill(shape_, floats.rows, ContextOf(i, shown));
   });
   layers_.clear();
   for (std::optional<cache::CompressedLayer>& layer : made) layers_.push_back(*std::move(layer));
@@ -68,9 +72,10 @@ void CompressedKv::Take(const PageRows& from, const int32_t rows, const FirstPla
   tokens_ += rows;
 }
 
-void CompressedKv::Settle() {
+void CompressedKv::Settle(const QueryLog* const log) {
   ForEach(layers_.size(), [&](const size_t i) {
-    compressor_.Maintain(layers_[i], tokens_, {.layer = LayerIndex(static_cast<int32_t>(i)), .budget = budget_});
+    const Shown shown = ShowTo(compressor_, log, i, tokens_);
+    compressor_.Maintain(layers_[i], tokens_, ContextOf(i, shown));
   });
   UpdateDegrees();
 }
@@ -135,6 +140,10 @@ CompressedKv::Floats CompressedKv::Read(const size_t layer, const PageRows& from
     place += rows;
   }
   return out;
+}
+
+cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& shown) const {
+  return {.layer = LayerIndex(static_cast<int32_t>(layer)), .observation = shown.observation, .budget = budget_};
 }
 
 void CompressedKv::UpdateDegrees() {

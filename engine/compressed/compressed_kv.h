@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "cache/compressor.h"
+#include "engine/compressed/query_log.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -36,13 +37,14 @@ class CompressedKv {
   // Of all bodies: pages and log degrees. What only upkeep reads is not counted: marks, and the tail's rows in float.
   int64_t body_bytes() const;
 
-  // The view of positions [0, tokens), whose full KV lies in `full`. Replaces what there was.
-  void Make(const PageRows& full, int32_t tokens);
+  // The view of positions [0, tokens), whose full KV lies in `full`. Replaces what there was. `log`: their latest
+  // queries, for kinds that are shown them; null: nobody saw them.
+  void Make(const PageRows& full, int32_t tokens, const QueryLog* log = nullptr);
   // The next `rows` positions become the tail's end: of full KV, or as a forward on this view wrote them into `tail`.
   void TakeFull(const PageRows& full, int32_t rows);
   void TakeTail(const PageRows& tail, int32_t rows);
   // Drops, merges and encodes what the budget of tokens() tokens asks for: the end of a round.
-  void Settle();
+  void Settle(const QueryLog* log = nullptr);
   // Writes the tail's slots from `from_slot` on to where forwards read them: the first places of `tail`.
   void WriteTail(int32_t from_slot, const PageRows& tail) const;
   // The last `rows` of them only. Requires: what stands before them is there.
@@ -66,6 +68,7 @@ class CompressedKv {
     kernels::KvRows rows{};
   };
   Floats Read(size_t layer, const PageRows& from, int64_t first, int64_t count) const;
+  cache::CompressContext ContextOf(size_t layer, const Shown& shown) const;
   void UpdateDegrees();
 
   // Set at construction.

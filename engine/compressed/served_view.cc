@@ -22,8 +22,10 @@ ServedView::ServedView(const models::Model& model, const Request::Approximation&
     : spec_(model.spec()),
       compressor_(cache::MakeCompressor(wish.compressor).value()),
       first_(prompt_tokens),
+      shown_(QueriesShown(compressor_->traits())),
       kv_(model, *compressor_,
           wish.kv_budget.has_value() ? cache::Budget::Share(*wish.kv_budget) : cache::Budget::Share(1.0)),
+      log_(model.spec().attention),
       boundary_(first_) {}
 
 void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease,
@@ -33,9 +35,9 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
   const PageRows pages{cache.memory().pages().arena(), lease.pages().ids()};
   if (serves()) {
     kv_.TakeTail(pages, tokens - kv_.tokens());
-    kv_.Settle();
+    kv_.Settle(&log_);
   } else {
-    kv_.Make(pages, tokens);
+    kv_.Make(pages, tokens, &log_);
     const int64_t body_pages = (kv_.body_bytes() + spec_.page_bytes - 1) / spec_.page_bytes;
     const int64_t needed = body_pages + cache::StateShape::PagesFor(kv_.tail_slots());
     if (needed + kLeastSavedPages > lease.pages().size()) {
@@ -57,6 +59,16 @@ void ServedView::Replace(cache::CacheManager& cache, cache::PrefixLease& lease, 
   kv_.WriteTail(0, {cache.memory().pages().arena(), lease.pages().ids()});
 }
 
+// Spans follow each other, and the log begins with one that runs before the first boundary: so at every boundary it has
+// the same queries, however the prompt was cut and whatever of it came from the cache.
+models::QueryObserver* ServedView::ObserverOf(const int32_t first, const int32_t end) {
+  if (shown_ == 0 || end <= runs_from()) return nullptr;
+  if (logged_ != first || first == 0) log_.Restart(first);
+  logged_ = end;
+  log_.Trim(first - shown_);
+  return &log_;
+}
+
 std::span<const models::ViewLayer> ServedView::At(const Position first) {
   if (!serves()) return {};
   return kv_.At(first);
@@ -65,6 +77,7 @@ std::span<const models::ViewLayer> ServedView::At(const Position first) {
 void ServedView::Forget() {
   claim_.reset();
   boundary_ = first_;
+  logged_ = 0;
 }
 
 }  // namespace invar::engine

@@ -10,6 +10,7 @@
 // Threads: engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "cache/cache_manager.h"
 #include "cache/compressor.h"
 #include "engine/compressed/compressed_kv.h"
+#include "engine/compressed/query_log.h"
 #include "engine/request.h"
 #include "models/model.h"
 
@@ -36,6 +38,8 @@ class ServedView {
 
   // Where full KV ends to be all that the sequence has, at the earliest.
   int32_t first_boundary() const { return first_; }
+  // All from here on must run: the compressor is to be shown their queries.
+  int32_t runs_from() const { return std::max(0, first_ - shown_); }
   // Whether the sequence runs on it. If so, only positions behind it take places in its pages.
   bool serves() const { return claim_.has_value(); }
   // Positions that take no places in the sequence's pages.
@@ -55,6 +59,8 @@ class ServedView {
   // view takes their place; what remains are those of its tail. Requires: it is due, and what
   // SparePages and Parts say is free.
   void MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  // Told of the queries of a span that ends before `end`, where the compressor is to be shown them; else null.
+  models::QueryObserver* ObserverOf(int32_t first, int32_t end);
   // What a span that begins at `first` reads; empty where the sequence runs on full KV.
   std::span<const models::ViewLayer> At(Position first);
   // The sequence has lost its memory.
@@ -67,8 +73,11 @@ class ServedView {
   const models::ModelSpec& spec_;
   const std::unique_ptr<cache::Compressor> compressor_;
   const int32_t first_;
+  const int32_t shown_;  // Latest queries that the compressor is shown.
 
   CompressedKv kv_;
+  QueryLog log_;
+  int32_t logged_ = 0;                     // The end of what the log has; 0: nothing.
   int32_t boundary_;                       // The next one.
   std::optional<cache::ByteClaim> claim_;  // Of the bodies, where it serves.
 };

@@ -114,7 +114,7 @@ cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
   const std::span<const TokenId> exact =
       std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
   return QueryOf(sequence.request(), exact, sequence.prompt_tokens(),
-                 std::min(sequence.logits_from(), static_cast<int32_t>(exact.size()) - 1));
+                 std::min({sequence.logits_from(), view->runs_from(), static_cast<int32_t>(exact.size()) - 1}));
 }
 
 cache::PrefixQuery Admission::QueryOf(const Request& request, const std::span<const TokenId> tokens,

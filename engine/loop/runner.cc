@@ -38,7 +38,11 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
       logged += bytes;
     }
     std::span<const models::ViewLayer> view;
-    if (ServedView* const served = work[i].sequence->view(); served != nullptr) view = served->At(Position(span.first));
+    models::QueryObserver* observer = nullptr;
+    if (ServedView* const served = work[i].sequence->view(); served != nullptr) {
+      view = served->At(Position(span.first));
+      observer = served->ObserverOf(span.first, span.first + span.length);
+    }
     const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
     batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
@@ -48,6 +52,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .checkpoints = work[i].checkpoints,
                       .kv_from = Position(there),
                       .view = view,
+                      .observer = observer,
                       .state_log = log});
     rows += span.logits_rows;
   }

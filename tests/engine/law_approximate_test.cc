@@ -38,6 +38,9 @@ struct Wish {
 const std::vector<Wish>& Wishes() {
   static const auto* const wishes = new std::vector<Wish>{{"centroid:floor_min=-1", 0.3F},
                                                           {"centroid:encoding=kivi4,floor_min=-1", 0.5F},
+                                                          {"snapkv:window=40,recent=8", 0.25F},
+                                                          {"tova", 0.3F},
+                                                          {"expected_attention:encoding=int8", 0.4F},
                                                           {"streaming", 0.25F},
                                                           {"random_drop:encoding=int8", 0.4F},
                                                           {"int8", std::nullopt},
@@ -170,7 +173,10 @@ TEST_P(ApproximateLaw, AnAnswerIsWhatTheDefinitionSays) {
                       wish.budget.has_value() ? cache::Budget::Share(*wish.budget) : cache::Budget::Share(1));
     std::vector<TokenId> tokens = request.prompt;
     const kernels::RowSampler rows = SamplerFor(*tiny.model);
-    const models::ForwardSpan whole = arena.Span(0, tokens, 0, 1);
+    QueryLog log(tiny.model->spec().attention);
+    log.Restart(0);
+    models::ForwardSpan whole = arena.Span(0, tokens, 0, 1);
+    whole.observer = &log;
     const std::vector<PageId> pages(whole.pages.begin(), whole.pages.end());
     const PageRows memory{arena.memory().pages, pages};
     kernels::ConstF32View logits = tiny.model->Forward(arena.memory(), {&whole, 1});
@@ -179,15 +185,16 @@ TEST_P(ApproximateLaw, AnAnswerIsWhatTheDefinitionSays) {
           rows.ArgMax({logits.row(0), static_cast<size_t>(rig.engine->request_limits().usable_ids)}))));
       if ((n - prompt) % 64 == 0) {
         if (n == prompt) {
-          view.Make(memory, n);
+          view.Make(memory, n, &log);
         } else {
           view.TakeTail(memory, 64);
-          view.Settle();
+          view.Settle(&log);
         }
         view.WriteTail(0, memory);
       }
       models::ForwardSpan span = arena.Span(0, std::span(tokens).subspan(static_cast<size_t>(n), 1), n, 1);
       span.view = view.At(Position(n));
+      span.observer = &log;
       span.pages = pages;
       logits = tiny.model->Forward(arena.memory(), {&span, 1});
     }

@@ -125,7 +125,7 @@ TEST(Evaluation, ViewsThatLoseTokensAreSeenToLose) {
 TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
   Rig rig(testing::AssetFolder("tiny-hybrid"), {"snapkv:recent=16", "tova:recent=16", "expected_attention:recent=16"},
           {0.5}, {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
-  QueryLog log(rig.tiny.model->spec().attention);
+  engine::QueryLog log(rig.tiny.model->spec().attention);
   Place place = rig.subject->Begin();
   rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {}, &log);
   for (size_t row = 1; row <= 3; ++row) {
@@ -141,7 +141,7 @@ TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
 TEST(BoundView, TellsAttentionHowManyTokensASlotStandsFor) {
   Rig rig(testing::AssetFolder("tiny-hybrid"), {"kmeans:recent=8"}, {0.5},
           {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
-  QueryLog log(rig.tiny.model->spec().attention);
+  engine::QueryLog log(rig.tiny.model->spec().attention);
   Place place = rig.subject->Begin();
   rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {});
   BoundView view(*rig.subject, *rig.candidates.rows[1].compressor, cache::Budget::Share(0.5), log, kPrefix - 70);
@@ -160,13 +160,13 @@ TEST(BoundView, TellsAttentionHowManyTokensASlotStandsFor) {
 }
 
 TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
-  QueryLog log({.shape = {.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F},
-                .page_offsets_bytes = {0},
-                .inverse_frequencies = {}});
+  engine::QueryLog log({.shape = {.heads = 2, .kv_heads = 1, .head_dim = 2, .scale = 0.5F},
+                        .page_offsets_bytes = {0},
+                        .inverse_frequencies = {}});
   log.Restart(10);
   std::vector<float> rows = {0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23};  // [3][2 heads][2]
   log.Queries(0, {.data = rows.data(), .dtype = kernels::DType::kF32, .rows = 3, .cols = 4, .stride = 4});
-  const Shown shown = log.Show({.observation_window = 8}, 0, 12);
+  const engine::Shown shown = log.Show({.observation_window = 8}, 0, 12);
   EXPECT_EQ(shown.queries, (std::vector<float>{0, 1, 10, 11, 2, 3, 12, 13})) << "of tokens 10 and 11 alone";
   EXPECT_EQ(shown.observation.window, 2);
   EXPECT_EQ(shown.observation.query_heads, 2);
@@ -179,16 +179,16 @@ TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
 
 // Queries that rope turned as their positions say are one query: all moments are those of it, turned on.
 TEST(QueryLog, ShowsMomentsOfQueriesToCome) {
-  QueryLog log({.shape = {.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1.0F},
-                .page_offsets_bytes = {0},
-                .inverse_frequencies = {0.001}});
+  engine::QueryLog log({.shape = {.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1.0F},
+                        .page_offsets_bytes = {0},
+                        .inverse_frequencies = {0.001}});
   log.Restart(100);
   for (int64_t position = 100; position < 140; ++position) {
     const double angle = 0.001 * static_cast<double>(position);
     std::vector<float> row = {static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};
     log.Queries(0, {.data = row.data(), .dtype = kernels::DType::kF32, .rows = 1, .cols = 2, .stride = 2});
   }
-  const Shown shown = log.Show({.query_moments = true}, 0, 140);
+  const engine::Shown shown = log.Show({.query_moments = true}, 0, 140);
   ASSERT_EQ(shown.observation.query_mean.size(), 2U);
   ASSERT_EQ(shown.observation.query_covariance.size(), 4U);
   const double angle = std::atan2(shown.observation.query_mean[1], shown.observation.query_mean[0]);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "tools/eval/query_log.h"
+#include "engine/compressed/query_log.h"
 
 namespace invar::eval {
 namespace {
@@ -57,7 +57,7 @@ StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compresso
 
 int32_t Candidates::queries_shown() const {
   int32_t window = 0;
-  for (const auto& compressor : compressors) window = std::max(window, QueriesShown(compressor->traits()));
+  for (const auto& compressor : compressors) window = std::max(window, engine::QueriesShown(compressor->traits()));
   return window;
 }
 

@@ -54,7 +54,7 @@ void Evaluation::ForEachView(const int32_t length,
 
 void Evaluation::Answer(const size_t kind, const Task& task, const Prompt& prompt) {
   const Place after_context = Prefill(prompt.context);
-  ForEachView(after_context.position, [&](const BoundView* view, CandidateResult& out) {
+  ForEachView(after_context.position, [&](BoundView* view, CandidateResult& out) {
     TaskResult& result = out.tasks[kind];
     Place place = after_context;
     TokenId next;
@@ -75,7 +75,7 @@ void Evaluation::Answer(const size_t kind, const Task& task, const Prompt& promp
   });
 }
 
-std::string Evaluation::WriteAnswer(const BoundView* view, Place place, TokenId next, const int64_t tokens_max) {
+std::string Evaluation::WriteAnswer(BoundView* view, Place place, TokenId next, const int64_t tokens_max) {
   std::vector<TokenId> written;
   while (std::ssize(written) < tokens_max && !judge_.IsStop(next)) {
     written.push_back(next);
@@ -90,7 +90,7 @@ void Evaluation::Predict(const std::span<const TokenId> prefix, const std::span<
   std::vector<TokenId> inputs = {prefix.back()};
   inputs.insert(inputs.end(), suffix.begin(), suffix.end() - 1);
   std::vector<TokenId> full;
-  ForEachView(after_prefix.position, [&](const BoundView* view, CandidateResult& out) {
+  ForEachView(after_prefix.position, [&](BoundView* view, CandidateResult& out) {
     Place place = after_prefix;
     subject_.Read(view, place, inputs, 0, [&](const int64_t row, const auto logits) {
       const TokenId best = judge_.Best(logits);

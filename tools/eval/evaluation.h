@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/compressed/query_log.h"
 #include "tools/eval/candidates.h"
 #include "tools/eval/prompt.h"
-#include "tools/eval/query_log.h"
 #include "tools/eval/results.h"
 #include "tools/eval/row_judge.h"
 #include "tools/eval/subject.h"
@@ -52,7 +52,7 @@ class Evaluation {
   Place Prefill(std::span<const TokenId> tokens);
   // Calls work(view, result) for every candidate; the view is null for the full KV.
   void ForEachView(int32_t length, const std::function<void(BoundView* view, CandidateResult& result)>& work);
-  std::string WriteAnswer(const BoundView* view, Place place, TokenId next, int64_t tokens_max);
+  std::string WriteAnswer(BoundView* view, Place place, TokenId next, int64_t tokens_max);
   // The full KV's greedy tokens behind `place`, whose next input is `pending`.
   std::vector<TokenId> GreedyPath(Place place, TokenId pending);
   void DraftRounds(const Candidate& candidate, const Place& begin, std::span<const TokenId> inputs,
@@ -63,7 +63,7 @@ class Evaluation {
   const RowJudge& judge_;
   const Candidates& candidates_;
   const EvaluationPlan plan_;
-  QueryLog log_;
+  engine::QueryLog log_;
   std::vector<CandidateResult> results_;
 };
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/dense_page.h"
 #include "tools/eval/bound_view.h"
 
 namespace invar::eval {
@@ -60,33 +59,8 @@ kernels::PageShape Subject::page_shape() const {
   return backend_.KvPageShape(shape.kv_heads, shape.head_dim);
 }
 
-std::byte* Subject::tail_page(const int32_t layer, const int64_t index) {
-  return pages_.get() + int64_t{tail_pages_[index].value()} * spec().page_bytes +
-         spec().attention.page_offsets_bytes[layer];
-}
-
-ExactRows Subject::Rows(const int32_t layer, const int32_t begin, const int32_t end) const {
-  const kernels::PageShape shape = page_shape();
-  const int64_t stride = int64_t{shape.kv_heads} * shape.head_dim;
-  ExactRows out;
-  out.keys.resize((end - begin) * stride);
-  out.values.resize(out.keys.size());
-  const kernels::KvRows all{out.keys.data(), out.values.data(), end - begin, shape.head_dim, stride};
-  for (int32_t token = begin; token < end;) {
-    const int32_t place = token % kernels::kPageTokens;
-    const int32_t count = std::min(kernels::kPageTokens - place, end - token);
-    const std::byte* page = pages_.get() +
-                            int64_t{exact_pages_[token / kernels::kPageTokens].value()} * spec().page_bytes +
-                            spec().attention.page_offsets_bytes[layer];
-    kernels::ReadRows(shape, page, place, all.Slots(token - begin, count));
-    token += count;
-  }
-  out.rows = all;
-  return out;
-}
-
-void Subject::Read(const BoundView* view, Place& place, const std::span<const TokenId> tokens, const int64_t from,
-                   const OnRow& on_row, QueryLog* log) {
+void Subject::Read(BoundView* const view, Place& place, const std::span<const TokenId> tokens, const int64_t from,
+                   const OnRow& on_row, engine::QueryLog* log) {
   std::memcpy(state_.get(), place.state.data(), place.state.size());
   const auto count = std::ssize(tokens);
   for (int64_t begin = 0; begin < count;) {
@@ -98,10 +72,8 @@ void Subject::Read(const BoundView* view, Place& place, const std::span<const To
                              .state = SlotId(0),
                              .logits_rows = static_cast<int32_t>(rows - skipped),
                              .observer = log};
-    std::vector<models::ViewLayer> layers;
     if (view != nullptr) {
-      layers = view->LayersAt(place.position);
-      span.view = layers;
+      span.view = view->LayersAt(place.position);
       span.pages = tail_pages_;
     }
     const kernels::ConstF32View logits = model_.Forward({.pages = pages_.get(), .states = state_.get()}, {&span, 1});

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/compressed/compressed_kv.h"
+#include "engine/compressed/query_log.h"
 #include "models/model.h"
-#include "tools/eval/query_log.h"
 
 namespace invar::eval {
 
@@ -21,13 +22,6 @@ class BoundView;
 struct Place {
   int32_t position = 0;
   std::vector<std::byte> state;
-};
-
-// Keys and values of some tokens of one attention layer: [tokens][kv_heads][dim].
-struct ExactRows {
-  std::vector<float> keys;
-  std::vector<float> values;
-  kernels::ConstKvRows rows;
 };
 
 struct SubjectLimits {
@@ -50,17 +44,15 @@ class Subject {
   // tail holds them until it is bound again. `on_row` is told of the logits of tokens [from, tokens.size()), `log` of
   // their queries, from the first on. Requires: view: place.position >= view->tokens(), everything between was read
   // on it.
-  void Read(const BoundView* view, Place& place, std::span<const TokenId> tokens, int64_t from, const OnRow& on_row,
-            QueryLog* log = nullptr);
-
-  // Of tokens [begin, end), as the exact KV holds them.
-  ExactRows Rows(int32_t layer, int32_t begin, int32_t end) const;
+  void Read(BoundView* view, Place& place, std::span<const TokenId> tokens, int64_t from, const OnRow& on_row,
+            engine::QueryLog* log = nullptr);
 
   const models::ModelSpec& spec() const { return model_.spec(); }
   kernels::PageShape page_shape() const;
-  // Where rows behind a view's body go: page `index` of them, layer by layer.
-  std::byte* tail_page(int32_t layer, int64_t index);
-  std::span<const PageId> tail_pages() const { return tail_pages_; }
+  const models::Model& model() const { return model_; }
+  // The exact KV, and where rows behind a view's body go.
+  engine::PageRows exact() const { return {pages_.get(), exact_pages_}; }
+  engine::PageRows tail() const { return {pages_.get(), tail_pages_}; }
 
  private:
   struct Free {

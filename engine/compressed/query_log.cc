@@ -1,12 +1,12 @@
-// See query_log.h.
-#include "tools/eval/query_log.h"
+// Rows are kept as floats, whatever the model computes in.
+#include "engine/compressed/query_log.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "kernels/bf16.h"
 
-namespace invar::eval {
+namespace invar::engine {
 namespace {
 
 // Queries that moments are taken of: several times the dims of a head, so that a covariance is more than noise.
@@ -40,6 +40,13 @@ void QueryLog::Restart(const int64_t first) {
   for (std::vector<float>& rows : layers_) rows.clear();
 }
 
+void QueryLog::Trim(const int64_t first) {
+  const int64_t rows = layers_.empty() ? 0 : std::ssize(layers_.front()) / columns();
+  if (first - first_ <= rows / 2) return;  // What is moved up is less than what goes.
+  for (std::vector<float>& rows : layers_) rows.erase(rows.begin(), rows.begin() + (first - first_) * columns());
+  first_ = first;
+}
+
 Shown QueryLog::Show(const cache::CompressorTraits& traits, const int32_t layer, const int64_t end) const {
   Shown shown;
   if (QueriesShown(traits) == 0) return shown;
@@ -71,4 +78,4 @@ Shown QueryLog::Show(const cache::CompressorTraits& traits, const int32_t layer,
   return shown;
 }
 
-}  // namespace invar::eval
+}  // namespace invar::engine

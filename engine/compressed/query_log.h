@@ -8,7 +8,7 @@
 #include "cache/expected_queries.h"
 #include "models/model.h"
 
-namespace invar::eval {
+namespace invar::engine {
 
 // What a compressor is shown of one layer, with the floats it points to.
 struct Shown {
@@ -31,6 +31,8 @@ class QueryLog final : public models::QueryObserver {
   void Queries(int32_t layer, const kernels::Activations& queries) override;
   // Forgets all; the next row is of token `first`.
   void Restart(int64_t first);
+  // Nobody asks for rows of tokens before `first` any more: they go when they are most of what there is.
+  void Trim(int64_t first);
 
   // What `traits` ask for of the last tokens before `end`, or of as many as are there. Requires: end is at most the
   // token behind the last row.
@@ -45,4 +47,4 @@ class QueryLog final : public models::QueryObserver {
   std::vector<std::vector<float>> layers_;  // [rows][heads * head_dim]
 };
 
-}  // namespace invar::eval
+}  // namespace invar::engine
