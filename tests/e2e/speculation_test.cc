@@ -153,7 +153,7 @@ TEST(LosslessSpeculation, WhatCannotBeDraftedOnIsRefusedByField) {
   refused(Compressed(request, "zip"), "kv_policy.compressor", "centroid");
   refused(Compressed(request, "k8v4:recent=minus"), "kv_policy.compressor", "recent");
   for (const char* const kind : {"snapkv", "tova", "h2o", "kvzip", "expected_attention"}) {
-    refused(Compressed(request, kind, 0.5F), "kv_policy.compressor", "not recorded");
+    refused(Compressed(request, kind, 0.5F), "kv_policy.compressor", " goes by ");
   }
   refused(Compressed(request, "int8", 0.5F), "kv_policy.kv_budget", "leave it out");
   refused(Compressed(request, "centroid", 1.5F), "kv_policy.kv_budget", "1.5");
