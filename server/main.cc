@@ -42,7 +42,18 @@ struct Options {
   bool version = false;
 };
 
+void Raise(const int event_fd) {
+  const uint64_t one = 1;
+  Check(write(event_fd, &one, sizeof(one)) == sizeof(one), "an event takes a one");
+}
+
+void Take(const int event_fd) {
+  uint64_t count = 0;
+  Check(read(event_fd, &count, sizeof(count)) == sizeof(count), "an event that was raised can be taken");
+}
+
 // The next signal, -1 where `other_fd` spoke first, 0 where `timeout` (negative: for ever) passed.
+// The event of `other_fd` is taken: what its raiser wrote before is there to be read.
 constexpr int kOther = -1;
 constexpr int kTimeout = 0;
 constexpr std::chrono::milliseconds kForEver(-1);
@@ -58,12 +69,8 @@ int AwaitSignal(const int signal_fd, const int other_fd, const std::chrono::mill
   if (fds[0].revents != 0 && read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
     return static_cast<int>(info.ssi_signo);
   }
+  if (fds[1].revents != 0) Take(other_fd);
   return kOther;
-}
-
-void Raise(const int event_fd) {
-  const uint64_t one = 1;
-  Check(write(event_fd, &one, sizeof(one)) == sizeof(one), "an event takes a one");
 }
 
 // Blocks the signals that are meant for us in all threads to come and gives a descriptor that tells of them.
