@@ -46,8 +46,8 @@ class ThreadedTier final : public Tier {
         next_sequence_(store_->first_sequence()),
         guard_(options.breaker, *store_) {
     Check(options.threads > 0 && options.limits.queue_max > 0, "a tier has threads and a queue");
-    for (int i = 0; i < options.threads; ++i) thfirst_.emplace_back([this] { Work(); });
-    thfirst_.emplace_back([this] { EndLateJobs(); });
+    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back([this] { EndLateJobs(); });
   }
 
   ~ThreadedTier() override {
@@ -62,7 +62,7 @@ class ThreadedTier final : public Tier {
     work_.NotifyAll();
     deadlines_.NotifyAll();
     for (const auto& [deadline, job] : open) Fail(*job, Closed());
-    for (std::thread& thread : thfirst_) thread.join();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   std::string_view name() const override { return store_->name(); }
@@ -283,7 +283,7 @@ class ThreadedTier final : public Tier {
   TierTally tally_ GUARDED_BY(mu_);
   TierGuard guard_ GUARDED_BY(mu_);
 
-  std::vector<std::thread> thfirst_;  // Last: they use all of the above.
+  std::vector<std::thread> threads_;  // Last: they use all of the above.
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // A record is a key, a header in the caller's own words and a payload of bytes; a tier knows no tree, no page and no
 // model. What a tier cannot do in time is a miss with a reason, never a wait and never wrong bytes.
 //
-//   caller's thread   Find / Put / Get / Drop -> OK: accepted, `done` will run once. Not OK: refused, `done` never
-//   runs. some later time   `done`, on a thread of the tier, or inside Poll() for tiers without threads (simulated.h)
+//   caller's thread   Find / Put / Get / Drop -> OK: accepted, `done` will run once. Not OK: refused, it never runs.
+//   some later time   `done`, on a thread of the tier, or inside Poll() for tiers without threads (simulated.h)
 //
 // Memory: payload and sink belong to the caller. A tier touches them only before `done` runs, and lets the keep-alive
 // go before `done` runs, also where the deadline passed in the middle of the I/O: it works on buffers of its own.

@@ -11,6 +11,8 @@ void TierEvents::Post(std::function<void()> event) {
   const MutexLock lock(mu_);
   if (closed_) return;
   events_.push_back(std::move(event));
+  // Under the lock: once Close has returned, no wake is under way to what may be gone. So `wake` may take locks of its
+  // own after this one, and must not call back.
   if (wake_) wake_();
 }
 

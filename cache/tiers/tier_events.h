@@ -14,7 +14,8 @@ namespace invar::cache {
 
 class TierEvents {
  public:
-  // `wake`: the engine thread has something to do; may be empty.
+  // `wake`: the engine thread has something to do; may be empty. Called with the lock held: it calls nothing of this,
+  // and nobody calls this with a lock that it takes.
   explicit TierEvents(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Leaves `event` for RunAll.
