@@ -138,8 +138,12 @@ PrefixLoader::Found PrefixLoader::Search(const Load& load, const TimeNs now) con
     if ((has_state && at > load.limit) || at <= found.tokens || at <= load.have.state_tokens) return;
     const int64_t page_count = static_cast<int64_t>(pages.size()) + (tail_tokens > 0 ? 1 : 0);
     const int64_t bytes = page_count * options_.shape.page_bytes + (has_state ? options_.shape.state_bytes : 0);
-    found.is_cut = bytes > room;
-    if (found.is_cut) return;
+    // One may always go alone: what is larger than the limit could never be read otherwise.
+    const bool is_alone = copy_bytes_ == 0 && found.tokens == 0;
+    if (bytes > room && !is_alone) {
+      found.is_cut = true;
+      return;
+    }
     found.tokens = static_cast<int32_t>(at);
     found.pages = pages;
     found.state = std::move(state);
@@ -260,7 +264,8 @@ bool PrefixLoader::BeginReads(Load& load, const TimeNs now) {
   return true;
 }
 
-// As many as the tiers' queues take; the others when some have ended.
+// As many as the tiers take; the others when some have ended: a queue was full, or the first one probes a tier that was
+// left alone (tier_guard.h).
 void PrefixLoader::IssueReads(Load& load) {
   while (load.issued < load.parts.size() && !load.has_failed) {
     const size_t index = load.issued;
@@ -279,7 +284,9 @@ void PrefixLoader::IssueReads(Load& load) {
     const Status accepted = tiers_[part.tier].tier().Get(
         part.key, {.spans = std::move(spans), .keep_alive = load.buffers}, load.deadline, done);
     if (!accepted.ok()) {
-      if (accepted.code() == StatusCode::kResourceExhausted && load.waiting > 0) return;
+      const bool later =
+          accepted.code() == StatusCode::kResourceExhausted || accepted.code() == StatusCode::kUnavailable;
+      if (later && load.waiting > 0) return;
       done(accepted);
     }
     ++load.issued;

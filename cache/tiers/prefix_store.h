@@ -3,7 +3,8 @@
 // tokens, read, checked and handed back to be put into the tree.
 //   prefix_writer.h   out        prefix_loader.h   in        known_records.h   what is where
 // Payloads are copied on the way out and in: memory under I/O is never memory of the budget, so the engine's promises
-// to running sequences do not depend on a disk. `copy_bytes_max` bounds the copies of either way.
+// to running sequences do not depend on a disk. `copy_bytes_max` bounds the copies of either way, except
+// of one that is alone.
 // Threads: engine thread only; `wake` is called from threads of the tiers.
 #pragma once
 

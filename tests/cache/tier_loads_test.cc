@@ -45,15 +45,46 @@ TEST_P(TierLoads, LargerThanTheCopiesComeInWindowsThatEndWhereOneCanResume) {
   EXPECT_EQ(rig->cache().Report().tier_loads.failed, 0);
 }
 
-TEST_P(TierLoads, WithoutRoomForTheShortestAreRefusedAndCounted) {
+TEST_P(TierLoads, WhoseShortestWindowIsLargerThanTheCopiesGoAlone) {
   {
     const auto rig = Open(kAll);
-    rig->Whole(Ids(0, 600));
+    for (const int32_t turn : {300, 600}) rig->Whole(Ids(0, turn));
     rig->Persist();
   }
-  const auto rig = Open(GetParam() ? kWindow : 500);
-  EXPECT_EQ(rig->Whole(Join(Ids(0, 600), Ids(9000, 30))).state_tokens, 0);
+  const auto rig = Open(/*copy_bytes_max=*/100);
+  EXPECT_EQ(rig->Whole(Join(Ids(0, 600), Ids(9000, 30))).state_tokens, GetParam() ? 600 : 576);
+  EXPECT_EQ(rig->cache().Report().tier_loads.refused, 0);
+}
+
+TEST_P(TierLoads, WithoutRoomBesideOthersAreRefusedAndCounted) {
+  const std::vector<Tokens> prompts = {Ids(0, 600), Ids(5000, 600)};
+  {
+    const auto rig = Open(kAll);
+    for (const Tokens& prompt : prompts) rig->Whole(prompt);
+    rig->Persist();
+  }
+  const auto rig = Open(/*copy_bytes_max=*/500);
+  const auto begin = [&](const Tokens& prompt) {
+    const Tokens tokens = Join(prompt, Ids(9000, 30));
+    return rig->cache().Prefetch({.scope = {}, .tokens = tokens, .prompt_tokens = 630, .resume_limit = 629}, 0,
+                                 clock_.Now());
+  };
+  EXPECT_TRUE(begin(prompts[0]).has_value());
+  EXPECT_FALSE(begin(prompts[1]).has_value());
   EXPECT_EQ(rig->cache().Report().tier_loads.refused, 1);
+}
+
+// One page has several points: 158 has no room in the window, 128, which is met after it, has.
+TEST_P(TierLoads, GoOnToAPointThatDidNotFitWhereAnotherOfItsPageDid) {
+  {
+    const auto rig = Open(kAll);
+    for (const int32_t turn : {100, 158, 128}) {
+      rig->Whole(Ids(0, turn));
+      rig->Persist();
+    }
+  }
+  const auto rig = Open(/*copy_bytes_max=*/2 * 512 + 256);
+  EXPECT_EQ(rig->Whole(Join(Ids(0, 158), Ids(9000, 30))).state_tokens, GetParam() ? 158 : 128);
 }
 
 TEST_P(TierLoads, OfMoreRecordsThanTheQueueHoldsComeWhole) {

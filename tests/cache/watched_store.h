@@ -11,7 +11,7 @@
 
 namespace invar::cache {
 
-class WatchedStore final : public TierStore {
+class WatchedStore : public TierStore {
  public:
   WatchedStore(std::unique_ptr<TierStore> store, std::function<void()> at_put)
       : store_(std::move(store)), at_put_(std::move(at_put)) {}

@@ -1,4 +1,5 @@
-// A disk that hangs, through the whole engine on a simulated clock: what requests wait for it.
+// A tier that does not answer, and then does again, through the whole engine on a simulated clock: what requests wait
+// for it, and what they get of it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -9,6 +10,7 @@
 #include "cache/tiers/stores.h"
 #include "engine/engine.h"
 #include "tests/cache/tiers/temp_folder.h"
+#include "tests/cache/watched_store.h"
 #include "tests/engine/collector.h"
 #include "tools/sim/oracle.h"
 #include "tools/sim/sim_tokenizer.h"
@@ -31,6 +33,22 @@ Request Prompt(const int32_t salt) {
   return request;
 }
 
+// A server that fails every read while it is down.
+class SwitchedStore final : public cache::WatchedStore {
+ public:
+  SwitchedStore(std::unique_ptr<TierStore> store, const bool& is_down)
+      : WatchedStore(std::move(store), [] {}), is_down_(is_down) {}
+
+  bool is_server() const override { return true; }
+  StatusOr<std::string> Get(const cache::TierKey& key, cache::TierTransfer& sink) override {
+    if (is_down_) return Unavailable("down");
+    return WatchedStore::Get(key, sink);
+  }
+
+ private:
+  const bool& is_down_;
+};
+
 class TierPause : public testing::Test {
  protected:
   TierPause() { Logger("cache")->set_level(spdlog::level::off); }
@@ -41,7 +59,8 @@ class TierPause : public testing::Test {
     auto store =
         cache::MakeDiskStore({.path = folder_.path(), .budget_bytes = 1 << 26, .store_id = "model"}, *files_).value();
     std::vector<std::unique_ptr<cache::Tier>> tiers;
-    tiers.push_back(cache::MakeSimulatedTier(std::move(store), clock_, {.stuck = stuck}));
+    tiers.push_back(cache::MakeSimulatedTier(std::make_unique<SwitchedStore>(std::move(store), is_down_), clock_,
+                                             {.stuck = stuck}));
     // Room for three of the prompts: others are evicted, and so written.
     engine_ = Engine::Create({.kv_budget_bytes = 48 << 10}, models::MakeFingerprintModel(kModel), &tokenizer_, clock_,
                              std::move(tiers))
@@ -68,6 +87,7 @@ class TierPause : public testing::Test {
   const std::unique_ptr<cache::FileLayer> files_ = cache::MakeSystemFiles();
   const sim::SimTokenizer tokenizer_{kIds};
   SimulatedClock clock_;
+  bool is_down_ = false;
   std::unique_ptr<Engine> engine_;
   int from_tier_ = 0;
 };
@@ -96,6 +116,23 @@ TEST_F(TierPause, ADiskThatHangsCostsThreeRequestsTheirWaitAndThenProbesOnly) {
   const cache::PlacementReport& report = engine_->Stats().cache;
   EXPECT_EQ(report.tiers.at(0).stats.pauses, 1);
   EXPECT_GT(report.tier_loads.paused, kPrompts / 2);
+}
+
+// Its first read probes, the others wait for it.
+TEST_F(TierPause, TheFirstLoadAfterAPauseComesWholeWhereTheTierIsWellAgain) {
+  Open(/*stuck=*/0);
+  for (int32_t i = 0; i < 20; ++i) Run(i);
+  Open(/*stuck=*/0);
+  is_down_ = true;
+  Run(0);
+  ASSERT_EQ(engine_->Stats().cache.tiers.at(0).stats.pauses, 1);
+  is_down_ = false;
+  clock_.Advance(2'000 * kMs);
+  const int64_t failed = engine_->Stats().cache.tier_loads.failed;
+  from_tier_ = 0;
+  Run(1);
+  EXPECT_EQ(from_tier_, 1);
+  EXPECT_EQ(engine_->Stats().cache.tier_loads.failed, failed);
 }
 
 }  // namespace
