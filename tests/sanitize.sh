@@ -3,8 +3,8 @@
 #   tests/sanitize.sh asan   addresses, leaks and undefined behaviour: every suite but the container's
 #   tests/sanitize.sh tsan   data races: every suite in which threads of ours meet, the daemon end to end last
 # More arguments go to ctest. INVAR_JOBS: compile jobs, default 2. Exit 0: no report, all passed.
-# gRPC, protobuf and what else comes from the distribution is not instrumented: tests/tsan_suppressions.txt says which
-# reports that costs.
+# gRPC, protobuf and what else comes from the distribution is not instrumented: proto/grpc_order.cc tells the thread
+# sanitizer what it orders, tests/tsan_suppressions.txt says which reports that costs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-}
