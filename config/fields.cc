@@ -124,14 +124,16 @@ std::vector<Field> MakeFields() {
        "Memory for attention KV and recurrent states."},
       {"engine.speculation.drafter",
        ChoiceKind{+[](Config& c) -> std::string& { return c.engine.speculation.drafter; }, Choices(kDrafterNames)},
-       "Who drafts for LOSSLESS requests that name nobody; requests get UNIMPLEMENTED where this build lacks it."},
+       "Who drafts for LOSSLESS requests that name nobody; where it cannot draft for the model, they are refused with "
+       "the names of those that can."},
       {"engine.speculation.draft_tokens_max",
        IntKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_tokens_max; }, 0, 512},
        "Most tokens of one draft; 0: LOSSLESS requests are refused. State logs of drafts take up to a sixteenth of "
        "engine.kv_budget on models with recurrent states."},
       {"engine.speculation.compressor",
        StringKind{+[](Config& c) -> std::string& { return c.engine.speculation.compressor; }, kCompressorBytesMax},
-       "What the drafter compressed_kv drafts on, for requests that name nothing: a kind, or kind:settings."},
+       "What the drafters compressed_kv and ngram+compressed_kv draft on, for requests that name nothing: a kind, or "
+       "kind:settings."},
       {"engine.speculation.kv_budget",
        ShareKind{+[](Config& c) -> double& { return c.engine.speculation.kv_budget; }, 0.01, 1.0},
        "Share of the tokens that it keeps for drafting, of requests that name none; compressors that keep every token "

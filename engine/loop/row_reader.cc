@@ -29,9 +29,11 @@ Outcome RowReader::SampleRows(Sequence& sequence, const SpanResult& result) {
   Outcome outcome{.rows = span.length - span.drafted};
   const auto first = static_cast<int64_t>(result.logits.rows) - 1 - span.drafted;
   int32_t right = 0;
+  int32_t sampled = 0;
   bool refuted = false;
   for (;;) {
     outcome.end = SampleNext(sequence, {result.logits.row(first + right), static_cast<size_t>(result.logits.cols)});
+    if (outcome.end != End::kNotFinite) ++sampled;
     if (outcome.end == End::kNotFinite || right == span.drafted) break;
     refuted = sequence.tokens().back() != sequence.draft()[static_cast<size_t>(right)];
     if (refuted) break;
@@ -40,7 +42,7 @@ Outcome RowReader::SampleRows(Sequence& sequence, const SpanResult& result) {
     sequence.Advance(1);
     ++outcome.rows;
   }
-  speculator_.Verified(sequence, span, right, refuted, outcome.rows);
+  speculator_.Verified(sequence, span, right, refuted, sampled);
   sequence.DropDraft();
   return outcome;
 }

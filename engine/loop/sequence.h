@@ -25,7 +25,6 @@
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
-#include "engine/schedule/scheduler.h"
 #include "models/text.h"
 
 namespace invar::engine {

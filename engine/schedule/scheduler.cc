@@ -175,7 +175,7 @@ class Planner {
     tokens_left_ -= drafted;
     rows_left_ -= drafted;
     log_rows_left_ -= limits_.log_head_rows + span.length;
-    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + span.length));
+    const int32_t pages = std::max(candidate.pages, PagesFor(view.computed + span.length - view.saved_tokens));
     free_pages_ -= pages - candidate.pages;
     candidate.pages = pages;
   }

@@ -41,8 +41,9 @@ constexpr int64_t kIdleCalls = 64;
 
 // What is kept of one sequence. Memory is held by those with a view only.
 struct Drafting {
-  Drafting(const models::Model& model, const DraftTurn& turn)
-      : compressor(cache::MakeCompressor(turn.compressor).value()),
+  Drafting(const Drafter& drafter, const models::Model& model, const DraftTurn& turn)
+      : drafter(drafter),
+        compressor(cache::MakeCompressor(turn.compressor).value()),
         budget(turn.kv_budget.has_value() ? cache::Budget::Share(*turn.kv_budget) : cache::Budget::Share(1.0)),
         model(model) {}
 
@@ -59,6 +60,7 @@ struct Drafting {
     return state.has_value() ? sum + std::ssize(state->bytes()) : sum;
   }
 
+  const Drafter& drafter;  // Of the sequence.
   const std::unique_ptr<cache::Compressor> compressor;
   const cache::Budget budget;
   const models::Model& model;
@@ -73,6 +75,27 @@ struct Drafting {
   int64_t last_asked = 0;  // Call of Propose.
 };
 
+// Of a forward's guesses.
+struct Logs {
+  struct FreeAligned {
+    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
+  };
+  const Drafter& drafter;
+  cache::ByteClaim claim;
+  std::unique_ptr<std::byte, FreeAligned> memory;
+};
+
+}  // namespace
+
+struct DraftViews {
+  std::map<SequenceId, Drafting> of;
+  std::optional<Logs> logs;
+  int64_t calls = 0;  // Of Propose.
+};
+std::shared_ptr<DraftViews> MakeDraftViews() { return std::make_shared<DraftViews>(); }
+
+namespace {
+
 class CompressedKvDrafter final : public Drafter {
  public:
   // `first`: guesses before the view does, null: nobody.
@@ -81,7 +104,8 @@ class CompressedKvDrafter final : public Drafter {
         sequences_(setting.memory),
         rows_max_(static_cast<size_t>(setting.rows_max)),
         own_(*setting.own),
-        first_(std::move(first)) {}
+        first_(std::move(first)),
+        views_(setting.views) {}
 
   bool IsReady(const SequenceId id) const override {
     const auto found = drafting_.find(id);
@@ -91,7 +115,7 @@ class CompressedKvDrafter final : public Drafter {
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
     if (computed == 0) return;
-    Drafting& drafting = drafting_.try_emplace(turn.id, model_, turn).first->second;
+    Drafting& drafting = drafting_.try_emplace(turn.id, *this, model_, turn).first->second;
     drafting.last_asked = calls_;
     if (drafting.kv.has_value() ? Follow(drafting, turn, computed) : Make(drafting, turn, computed)) return;
     turn.no_memory = true;
@@ -113,8 +137,9 @@ class CompressedKvDrafter final : public Drafter {
   }
 
   int64_t held_bytes() const override {
-    int64_t bytes = logs_.has_value() ? logs_->claim.bytes() : 0;
+    int64_t bytes = logs_.has_value() && &logs_->drafter == this ? logs_->claim.bytes() : 0;
     for (const auto& [id, drafting] : drafting_) {
+      if (&drafting.drafter != this) continue;
       bytes += drafting.bytes();
       Check(drafting.kv.has_value() == drafting.bodies.has_value(), "a view that is there is paid for", id);
     }
@@ -130,14 +155,6 @@ class CompressedKvDrafter final : public Drafter {
     Position position;
     std::span<std::byte> log = {};  // Of models with states, where there are guesses.
   };
-  // Of a forward's guesses.
-  struct Logs {
-    struct FreeAligned {
-      void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
-    };
-    cache::ByteClaim claim;
-    std::unique_ptr<std::byte, FreeAligned> memory;
-  };
 
   // --- Views ---
   PageRows FullKv(const DraftTurn& turn) const { return {sequences_.pages().arena(), turn.pages}; }
@@ -148,7 +165,7 @@ class CompressedKvDrafter final : public Drafter {
     const int64_t least = std::max(drafting.lacked, LeastBytes(drafting, computed));
     if (least > own_.budget_bytes()) return false;
     while (own_.used_bytes() + least > own_.budget_bytes()) {
-      if (!DropIdlest()) return false;
+      if (!MakeRoom(drafting)) return false;
     }
     drafting.kv.emplace(model_, *drafting.compressor, drafting.budget);
     drafting.kv->Make(FullKv(turn), computed);
@@ -225,22 +242,28 @@ class CompressedKvDrafter final : public Drafter {
     return drafting.room > 0;
   }
 
-  // What `take` gives, once others' idle views have made room for it if need be.
+  // What `take` gives, once what others do not use has made room for it if need be.
   template <typename Take>
   std::invoke_result_t<Take> Find(const Drafting& taker, const Take& take) {
     auto taken = take();
-    while (!taken.has_value() && DropIdlest(&taker)) taken = take();
+    while (!taken.has_value() && MakeRoom(taker)) taken = take();
     return taken;
   }
 
-  bool DropIdlest(const Drafting* const spared = nullptr) {
+  // A view that nobody asked for, of whichever drafter; then the logs: guesses save less than a view does.
+  bool MakeRoom(const Drafting& spared) {
     Drafting* idlest = nullptr;
     for (auto& [id, drafting] : drafting_) {
-      const bool may_go = &drafting != spared && drafting.kv.has_value() && calls_ - drafting.last_asked >= kIdleCalls;
+      const bool may_go = &drafting != &spared && drafting.kv.has_value() && calls_ - drafting.last_asked >= kIdleCalls;
       if (may_go && (idlest == nullptr || drafting.last_asked < idlest->last_asked)) idlest = &drafting;
     }
-    if (idlest != nullptr) idlest->Drop();
-    return idlest != nullptr;
+    const bool found = idlest != nullptr || logs_.has_value();
+    if (idlest != nullptr) {
+      idlest->Drop();
+    } else {
+      logs_.reset();
+    }
+    return found;
   }
 
   // --- Drafts: forward by forward, all turns that want more in one ---
@@ -326,7 +349,7 @@ class CompressedKvDrafter final : public Drafter {
     if (!claim.has_value()) return false;
     auto* const memory = static_cast<std::byte*>(
         ::operator new (static_cast<size_t>(bytes), std::align_val_t{models::kStateLogAlignment}));
-    logs_.emplace(Logs{*std::move(claim), std::unique_ptr<std::byte, Logs::FreeAligned>(memory)});
+    logs_.emplace(Logs{*this, *std::move(claim), std::unique_ptr<std::byte, Logs::FreeAligned>(memory)});
     return true;
   }
 
@@ -358,9 +381,11 @@ class CompressedKvDrafter final : public Drafter {
   cache::CacheMemory& own_;
   const std::unique_ptr<Drafter> first_;
 
-  std::map<SequenceId, Drafting> drafting_;
-  std::optional<Logs> logs_;
-  int64_t calls_ = 0;
+  // Shared with all drafters on this memory, so that each can make room in what another left.
+  const std::shared_ptr<DraftViews> views_;
+  std::map<SequenceId, Drafting>& drafting_ = views_->of;
+  std::optional<Logs>& logs_ = views_->logs;
+  int64_t& calls_ = views_->calls;
   // Of the call under way, kept for their memory.
   std::vector<Going> going_;
   std::vector<models::ForwardSpan> spans_;

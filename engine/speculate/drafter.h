@@ -54,6 +54,10 @@ class Drafter {
   virtual int64_t held_bytes() const { return 0; }
 };
 
+// Views that drafters keep in their memory, all of them together (compressed_kv.cc).
+struct DraftViews;
+std::shared_ptr<DraftViews> MakeDraftViews();
+
 // What drafters of an engine may compute with; outlives them.
 struct DrafterSetting {
   models::Model& model;
@@ -61,6 +65,7 @@ struct DrafterSetting {
   int32_t rows_max = 1;              // Of one forward, all with logits.
   // Memory of drafters, all of them together; outlives them. Null: they need none.
   cache::CacheMemory* own = nullptr;
+  std::shared_ptr<DraftViews> views = MakeDraftViews();  // In it.
 };
 
 struct DrafterKind {

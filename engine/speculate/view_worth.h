@@ -2,9 +2,11 @@
 // tokens, and what it gives depends on how long the text still gets and how often drafts on it are right. So a
 // drafter's sequences learn from each other: one is given a view where those before it say that it pays. Where they say
 // it does not, or nothing is known yet, one is made now and then, on a budget: all such tries together may lose
-// kTryShare of what is generated, and one view. Pure: numbers in, numbers out; table-tested.
+// kTryShare of what is generated, and one view; what is not lost is saved up to kCreditMax. Pure: numbers in, numbers
+// out; table-tested.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/speculate/acceptance.h"
@@ -25,6 +27,9 @@ class ViewWorth {
   static constexpr double kSafety = 2.0;  // Times its cost that a view must be expected to give back: few texts get as
                                           // long as they may.
 
+  // Tokens that tries may lose at once: a few views. What was saved over days is no licence to try on every sequence.
+  static constexpr double kCreditMax = 100.0;
+
   // Whether to make it, in a step of `sequences` that decode, where a drafted token takes `draft_s` seconds (0: not
   // known). Effects: none; where the answer is a try, Made must follow before the next question.
   enum class Answer { kNo, kTry, kPays };
@@ -35,7 +40,7 @@ class ViewWorth {
   // As of DraftRecord, of all sequences together.
   double acceptance() const { return acceptance_.value(); }
   void Verified(const int32_t right, const bool refuted) { acceptance_.Add(right, refuted); }
-  void Sampled() { credit_ += kTryShare; }
+  void Sampled() { credit_ = std::min(kCreditMax, credit_ + kTryShare); }
 
  private:
   // Over views of several sequences: rounds of some hundred tokens count.

@@ -258,6 +258,28 @@ TEST(Speculation, DraftsThatAreNeverRightAreGivenUpAndTriedNowAndThen) {
   EXPECT_GT(rig.engine->Stats().speculation.fallbacks[0], 800);
 }
 
+// Tokens that run again after a preemption were paid for when they were sampled.
+TEST(Speculation, APreemptionIsNoCreditForTries) {
+  EngineOptions options;
+  options.prefix_cache = false;
+  options.max_pages = 12;
+  Rig rig(options);
+  Request request = Greedy(60);
+  request.prompt.resize(500, TokenId(3));
+  const Rig::Stream stream = rig.Submit(request, 0);
+  Request urgent = request;
+  urgent.priority = 1;
+  urgent.stopping.max_tokens = 2;
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 12; ++i) rig.engine->RunOneStep();
+    rig.Submit(urgent, 0);
+  }
+  rig.RunUntilIdle();
+  EXPECT_EQ(stream.events->finished()->preemptions, 4);
+  EXPECT_LE(stream.report().drafted_tokens,
+            10);  // Each costs 0.15 tokens by the guess: 0.5 and 1 % of 60 is 7 of them.
+}
+
 TEST(Speculation, DraftsThatAreRightGrowLong) {
   Rig rig;
   const Rig::Stream stream = rig.Submit(Greedy(1000), 100);

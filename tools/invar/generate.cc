@@ -56,9 +56,10 @@ void AddOptions(CLI::App& app, Options& o) {
                  "What KV is compressed with: a kind, or kind:settings; empty: the daemon's");
   app.add_option("--kv-budget", o.kv_budget, "Share of the full KV kept in the fast tier, (0, 1]");
   app.add_option("--draft-tokens", o.draft_tokens, "With lossless: draft so many tokens, whether it pays or not");
-  app.add_option("--drafter", o.drafter,
-                 "With lossless: who proposes tokens (compressed_kv; ngram; mtp, where the model has the head); empty: "
-                 "the daemon's");
+  app.add_option(
+      "--drafter", o.drafter,
+      "With lossless: who proposes tokens (compressed_kv; ngram; ngram+compressed_kv; mtp, where the model has the "
+      "head); empty: the daemon's");
   app.add_option("--transfer", o.transfer, "KV from another instance")->check(CLI::IsMember({"none", "exact", "any"}));
   app.add_option("--salt", o.salt, "Separates cached prefixes");
   app.add_flag("--bypass-cache", o.bypass_cache, "Compute everything, store nothing");

@@ -103,7 +103,7 @@ TEST(CompressedKvDrafter, AfterAPreemptionDraftsGoOnWhereTheyWere) {
   }
 }
 
-TEST(CompressedKvDrafter, AViewThatNobodyAsksForMakesRoom) {
+void ExpectRoomFor(const char* const drafter) {
   EngineOptions options;
   const models::ModelSpec spec = Rig::Make(kHybrid, {})->engine->spec();
   options.draft_memory_bytes = 5 * spec.page_bytes + spec.page_bytes / 2 + spec.state_bytes;
@@ -111,7 +111,8 @@ TEST(CompressedKvDrafter, AViewThatNobodyAsksForMakesRoom) {
   const Request slow = Drafted(250, 60, "noop");  // Takes four of these pages and the state.
   const Stream reader = Submit(*rig, slow, /*bound=*/6);
   for (int i = 0; i < 5; ++i) rig->engine->RunOneStep();
-  const Request request = Drafted(61, 200);
+  Request request = Drafted(61, 200);
+  request.speculation.drafter = drafter;
   const Stream other = Submit(*rig, request);
   while (other.events->ends() == 0) rig->engine->RunOneStep();
   EXPECT_GT(WithoutMemory(*rig), 40);
@@ -122,6 +123,36 @@ TEST(CompressedKvDrafter, AViewThatNobodyAsksForMakesRoom) {
     rig->engine->RunOneStep();
   }
   EXPECT_EQ(reader.events->tokens(), PlainAnswer(slow));
+}
+
+// On one level or two, for a sequence on either.
+TEST(CompressedKvDrafter, AViewThatNobodyAsksForMakesRoom) {
+  for (const char* const drafter : {"compressed_kv", "ngram+compressed_kv"}) ExpectRoomFor(drafter);
+}
+
+TEST(CompressedKvDrafter, LogsOfGuessesMakeRoomForViews) {
+  EngineOptions options;
+  const models::ModelSpec spec = Rig::Make(kHybrid, {})->engine->spec();
+  const int64_t view_bytes = 5 * spec.page_bytes + spec.state_bytes;
+  options.draft_memory_bytes = view_bytes + spec.page_bytes / 2 + spec.StateLogBytes(8);
+  const auto rig = Rig::Make(kHybrid, options);
+  Request guessed = Drafted(250, 60, "noop");
+  guessed.speculation.drafter = "ngram+compressed_kv";
+  guessed.speculation.draft_tokens = 8;
+  guessed.sampling.allowed_token_ids = {TokenId(5), TokenId(9)};  // Runs of three recur at once.
+  const Stream reader = Submit(*rig, guessed, /*bound=*/25);
+  while (reader.events->events() < 25 && rig->engine->RunOneStep()) {
+  }
+  ASSERT_GT(rig->engine->Stats().speculation.drafter_bytes, view_bytes);
+  // When nobody has asked for the reader's view for as many calls, this one's takes six pages and the state.
+  const Request request = Drafted(265, 110, "noop");
+  const Stream other = Submit(*rig, request);
+  while (other.events->ends() == 0) rig->engine->RunOneStep();
+  EXPECT_GT(other.report().rounds, 5);
+  EXPECT_EQ(other.events->tokens(), PlainAnswer(request));
+  rig->engine->Cancel(reader.id);
+  rig->engine->RunOneStep();
+  EXPECT_EQ(rig->engine->Stats().speculation.drafter_bytes, 0);
 }
 
 TEST(CompressedKvDrafter, ItsRequestsNameACompressorAndOthersDoNot) {

@@ -67,6 +67,16 @@ TEST(ViewWorth, TriesCostAShareOfWhatIsGenerated) {
   EXPECT_NEAR(tokens, 10 * 10 / ViewWorth::kTryShare, 200);  // Steps are fitted to within a percent.
 }
 
+TEST(ViewWorth, OldTokensAreNoLicenceToTryForLong) {
+  ViewWorth worth = RightSoOften(0);
+  for (int32_t i = 0; i < 1'000'000; ++i) worth.Sampled();
+  int32_t tries = 0;
+  for (; tries < 100 && worth.Ask(Machine(), 1, kDraftS, Wish(100, 100)) == Answer::kTry; ++tries) {
+    worth.Made(Machine(), 1, 100 * kMakeS, 100, /*is_try=*/true);
+  }
+  EXPECT_NEAR(tries, ViewWorth::kCreditMax / 10, 1);  // Each takes ten steps.
+}
+
 TEST(ViewWorth, WhatPaysIsNoTry) {
   ViewWorth worth = RightSoOften(10);
   for (int32_t i = 0; i < 5; ++i) {
