@@ -108,7 +108,7 @@ struct SpeculationReport {
 // What an approximate answer was computed on.
 struct ViewReport {
   std::string compressor;  // With all settings. Empty: it ended before a view paid.
-  int64_t bytes = 0;       // Of bodies and tail at the end.
+  int64_t bytes = 0;       // Of bodies, tail and state at the end.
 };
 
 struct StartedEvent {

@@ -173,14 +173,18 @@ Status CheckHints(const Request& request, const RequestLimits& limits) {
 }
 
 int64_t PoolTokens(const RequestLimits& limits) { return int64_t{limits.pages} * limits.page_tokens; }
+// Of the rest an eighth is for degrees, which take at most that where a head has 8 dims or more; two pages are for the
+// tail's growth and for roundings.
+int64_t ApproximatePoolTokens(const RequestLimits& limits) {
+  return std::max<int64_t>(0, int64_t{limits.pages} - 2) * limits.page_tokens * 8 / 9;
+}
 
 Status CheckLength(const Request& request, const RequestLimits& limits) {
-  const int64_t known = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
-  // A view of keys that are like no others is larger than the KV it stands for, by its degrees.
-  const int64_t tokens = request.approximation.has_value() ? known + known / 8 + 2 * limits.page_tokens : known;
-  if (tokens <= PoolTokens(limits)) return OkStatus();
+  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
+  const int64_t room = request.approximation.has_value() ? ApproximatePoolTokens(limits) : PoolTokens(limits);
+  if (tokens <= room) return OkStatus();
   return ResourceExhausted("stopping.max_tokens: prompt and output of up to " + std::to_string(tokens) +
-                               " tokens can never fit the KV budget of " + std::to_string(PoolTokens(limits)) +
+                               " tokens can never fit the KV budget of " + std::to_string(room) +
                                "; lower it, shorten the prompt, or give the daemon a larger engine.kv_budget",
                            "stopping.max_tokens");
 }
@@ -189,6 +193,10 @@ Status CheckLength(const Request& request, const RequestLimits& limits) {
 
 int32_t MaxRequestTokens(const RequestLimits& limits) {
   return static_cast<int32_t>(std::min<int64_t>(limits.max_sequence_tokens, PoolTokens(limits)));
+}
+
+int32_t MaxApproximateTokens(const RequestLimits& limits) {
+  return static_cast<int32_t>(std::min<int64_t>(limits.max_sequence_tokens, ApproximatePoolTokens(limits)));
 }
 
 Status CheckTokenId(const int32_t id, const RequestLimits& limits, const std::string_view field) {

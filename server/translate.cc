@@ -277,12 +277,13 @@ Status FillTokenLists(const v1::Sampling& proto, const TranslateContext& context
   return OkStatus();
 }
 
-Status FillStopping(const v1::Stopping& proto, const int32_t prompt_tokens, const TranslateContext& context,
+// `output_max`: of a request that says nothing.
+Status FillStopping(const v1::Stopping& proto, const int64_t output_max, const TranslateContext& context,
                     engine::StoppingParams& params) {
   if (proto.has_max_tokens()) {
     params.max_tokens = proto.max_tokens();
   } else {
-    params.max_tokens = engine::MaxRequestTokens(context.request_limits) - prompt_tokens;
+    params.max_tokens = static_cast<int32_t>(std::max<int64_t>(0, output_max));
   }
   params.min_tokens = proto.min_tokens();
   if (Status s = CheckCount("stopping.stop", proto.stop_size(), context.limits.stop_strings_max); !s.ok()) return s;
@@ -503,12 +504,12 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   if (Status s = engine::CheckPromptLength(prompt_tokens, context.request_limits, request.prompt_field); !s.ok()) {
     return s;
   }
-  if (Status s = FillStopping(proto.stopping(), static_cast<int32_t>(prompt_tokens), context, request.stopping);
-      !s.ok()) {
-    return s;
-  }
-  const int64_t output_tokens = std::clamp<int64_t>(request.stopping.max_tokens, 0,
-                                                    engine::MaxRequestTokens(context.request_limits) - prompt_tokens);
+  const bool approximate = proto.kv_policy().exactness() == v1::KvPolicy::APPROXIMATE;
+  const int64_t output_max = (approximate ? engine::MaxApproximateTokens(context.request_limits)
+                                          : engine::MaxRequestTokens(context.request_limits)) -
+                             prompt_tokens;
+  if (Status s = FillStopping(proto.stopping(), output_max, context, request.stopping); !s.ok()) return s;
+  const int64_t output_tokens = std::clamp<int64_t>(request.stopping.max_tokens, 0, std::max<int64_t>(0, output_max));
   if (Status s = FillOutput(proto, prompt_tokens, output_tokens, context, request.output); !s.ok()) return s;
   request.request_id = proto.request_id().empty() ? DrawRequestId() : proto.request_id();
   request.tenant = tenant;

@@ -33,9 +33,10 @@ double MedianOfBest(const MergeRound& round) {
 
 int64_t MergeSchedule::Pairs(const MergeRound& round) {
   const double share = options_.share_max - (options_.is_paper ? options_.share_step * round.index : 0.0);
-  const auto most = static_cast<int64_t>(std::max(0.0, share) * static_cast<double>(round.slots));
+  auto most = static_cast<int64_t>(std::max(0.0, share) * static_cast<double>(round.slots));
+  if (options_.is_paper) return WholePages(std::min({round.need, most, PairsAbove(round, -2.0)}));
+  most = std::max(most, kPage);  // Less does not go.
   const int64_t wanted = std::min(round.need, most);
-  if (options_.is_paper) return WholePages(std::min(wanted, PairsAbove(round, -2.0)));
 
   if (round.index == 0 && MedianOfBest(round) < floor_) floor_ = std::max(options_.floor_min, floor_ - kFloorDrop);
   const int64_t rounds_left = std::max<int64_t>(1, round.rounds_max - round.index);

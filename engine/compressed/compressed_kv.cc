@@ -104,6 +104,12 @@ void CompressedKv::Write(const PageRows& tail, const FromSlot& from_slot) const 
   });
 }
 
+void CompressedKv::Clear() {
+  tokens_ = 0;
+  layers_.clear();
+  log_degrees_.clear();
+}
+
 std::span<const models::ViewLayer> CompressedKv::At(const Position first) {
   described_.clear();
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -50,6 +50,9 @@ class CompressedKv {
   // The last `rows` of them only. Requires: what stands before them is there.
   void WriteTailEnd(int32_t rows, const PageRows& tail) const;
 
+  // Forgets all.
+  void Clear();
+
   // What a span of the sequence that begins at `first` reads; valid until the next call. Requires: its pages hold the
   // tail and the rows of [tokens(), first).
   std::span<const models::ViewLayer> At(Position first);

@@ -40,7 +40,9 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
     kv_.Make(pages, tokens, &log_);
     const int64_t body_pages = (kv_.body_bytes() + spec_.page_bytes - 1) / spec_.page_bytes;
     const int64_t needed = body_pages + cache::StateShape::PagesFor(kv_.tail_slots());
-    if (needed + kLeastSavedPages > lease.pages().size()) {
+    // By tokens, not by what the lease holds: that depends on what the cache had.
+    if (needed + kLeastSavedPages > cache::StateShape::PagesFor(tokens)) {
+      kv_.Clear();
       boundary_ = tokens + std::max(kUpkeepTokens, tokens / kRetryShare);
       return;
     }
@@ -49,7 +51,7 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
   boundary_ = tokens + kUpkeepTokens;
 }
 
-// What it holds goes before the bodies take its place, so that both need not fit at once.
+// What it holds goes before the bodies take its place in the budget, so that both need not fit there at once.
 void ServedView::Replace(cache::CacheManager& cache, cache::PrefixLease& lease, const std::span<const TokenId> computed,
                          const TimeNs now) {
   cache.GiveUpPages(lease, computed, now);
@@ -76,7 +78,9 @@ std::span<const models::ViewLayer> ServedView::At(const Position first) {
 
 void ServedView::Forget() {
   claim_.reset();
+  kv_.Clear();
   boundary_ = first_;
+  log_.Restart(0);
   logged_ = 0;
 }
 

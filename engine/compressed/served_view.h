@@ -33,7 +33,7 @@ class ServedView {
   // not show.
   static constexpr int32_t kUpkeepTokens = 64;
 
-  // Requires: `wish` was found valid (view_choice.h); `model` outlives this.
+  // Requires: `wish` was found valid (engine/validate.h); `model` outlives this.
   ServedView(const models::Model& model, const Request::Approximation& wish, int32_t prompt_tokens);
 
   // Where full KV ends to be all that the sequence has, at the earliest.

@@ -53,7 +53,8 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
   if (sequence.view() == nullptr) return std::nullopt;
   if (!sequence.view()->serves()) return ViewReport{};
   return ViewReport{.compressor = sequence.view()->compressor(),
-                    .bytes = sequence.view()->bytes() + sequence.pages() * cache_.memory().pages().block_bytes()};
+                    .bytes = sequence.view()->bytes() + sequence.pages() * cache_.memory().pages().block_bytes() +
+                             model_.spec().state_bytes};
 }
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/validate.h"
 #include "tests/e2e/daemon_fixture.h"
 
 namespace invar::e2e {
@@ -82,6 +83,22 @@ TEST(ApproximateAnswers, ShortOnesNeedNoViewAndAreExact) {
   EXPECT_EQ(outcome.logit_bits, exact.logit_bits);
   EXPECT_TRUE(outcome.finished.kv().exact());
   EXPECT_EQ(outcome.finished.kv().compressor(), "");
+}
+
+// As many tokens as there is room for: fewer than an exact answer may have, and never a refusal.
+TEST(ApproximateAnswers, WithoutALimitGetWhatTheBudgetHolds) {
+  config::Config config = TinyConfig();
+  config.engine.kv_budget = 2 << 20;
+  RunningDaemon daemon(config);
+  v1::GenerateRequest request = Approximate(Prompt(6, 300, 1), "random_drop");
+  request.mutable_stopping()->clear_max_tokens();
+  request.mutable_stopping()->set_ignore_eos(true);
+  const Outcome outcome = Collect(*daemon.NewStub(), request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_EQ(outcome.finished.reason(), v1::Finished::LENGTH);
+  EXPECT_EQ(outcome.finished.usage().completion_tokens() + 300,
+            engine::MaxApproximateTokens(daemon.daemon().model()->engine->request_limits()));
+  EXPECT_GT(outcome.finished.usage().completion_tokens(), 500);
 }
 
 TEST(ApproximateAnswers, AreRefusedWhereTheDeploymentSaysSo) {

@@ -202,6 +202,34 @@ TEST_P(ApproximateLaw, AnAnswerIsWhatTheDefinitionSays) {
   }
 }
 
+// Whether a view pays goes by tokens alone: where it just does not, a sequence that comes back after a preemption to
+// more pages of exact KV than it has tokens of its prompt must not think otherwise.
+TEST_P(ApproximateLaw, WhatJustDoesNotPayStaysSoAfterAPreemption) {
+  int64_t preemptions = 0;
+  for (const char* const compressor : {"int8", "k8v4", "noop", "streaming", "kivi4"}) {
+    for (const int32_t pages : {2, 3, 4, 5, 6}) {
+      Rig cold(GetParam(), 1, {.prefix_cache = false});
+      Request request = MakeRequest(cold, 0);
+      request.prompt.resize(static_cast<size_t>(64 * pages), TokenId(5));
+      request.stopping.max_tokens = 40;
+      request = Approximate(request,
+                            {compressor, std::string(compressor) == "streaming" ? std::optional(0.6F) : std::nullopt});
+      const std::vector<uint32_t> want = cold.Answer(request);
+      Rig rig(GetParam(), 1, {.max_pages = 13});
+      const std::shared_ptr<Collector> events = rig.Submit(request);
+      while (events->tokens().size() < 10) rig.engine->RunOneStep();
+      Request urgent = MakeRequest(rig, 4);
+      urgent.prompt[0] = TokenId(9);
+      urgent.priority = 1;
+      rig.Submit(urgent);
+      rig.RunUntilIdle();
+      preemptions += rig.engine->Stats().preemptions;
+      EXPECT_EQ(BitsOf(*events), want) << compressor << ", " << pages << " pages";
+    }
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
 TEST_P(ApproximateLaw, MemoryIsThatOfTheView) {
   Rig rig(GetParam());
   const std::shared_ptr<Collector> events = rig.Submit(Approximate(MakeRequest(rig, 4), {"streaming", 0.25F}));

@@ -71,7 +71,7 @@ const Case kCases[] = {
     {"ApproximateNeedsRoomForDegrees", StatusCode::kResourceExhausted, "stopping.max_tokens",
      [](Request& r) {
        r.approximation = Wish("centroid", 0.5F);
-       r.stopping.max_tokens = 160;
+       r.stopping.max_tokens = 57;  // Of the three pages one is left, less what degrees may take: 56 tokens.
      }},
     {"Valid", kOk, "", [](Request&) {}},
     {"NoPrompt", kBad, "input", [](Request& r) { r.prompt.clear(); }},
