@@ -38,8 +38,8 @@ struct RequestLimits {
 // Most tokens one request may take, prompt and output together: the model's limit or what the KV budget holds,
 // whichever is smaller.
 int32_t MaxRequestTokens(const RequestLimits& limits);
-// Of an approximate one, the same or fewer: a view of keys that are like no others takes more than the KV it stands for,
-// by its degrees.
+// Of an approximate one, the same or fewer: a view of keys that are like no others takes more than the KV it stands
+// for, by its degrees.
 int32_t MaxApproximateTokens(const RequestLimits& limits);
 
 // Errors: INVALID_ARGUMENT naming `field`.
