@@ -44,17 +44,10 @@ constexpr std::array kSettings = {
     SettingRow{"split", SettingType::kChoice, 0, 0, 0, kSplits, "how a chunk is cut in two"},
 };
 
-CompressorTraits TraitsOf(const Settings& settings) {
-  return {.family = CompressorFamily::kMerge,
-          .sinks = static_cast<int32_t>(settings.Integer("sinks")),
-          .recent = static_cast<int32_t>(settings.Integer("recent")),
-          .encoding = static_cast<kernels::KvEncoding>(settings.Choice("encoding"))};
-}
-
 class CentroidCompressor final : public Compressor {
  public:
   explicit CentroidCompressor(const Settings& settings)
-      : Compressor(TraitsOf(settings), settings.Canonical()),
+      : Compressor(WithKept({.family = CompressorFamily::kMerge}, settings), settings.Canonical()),
         chunk_(settings.Integer("chunk")),
         rounds_(settings.Integer("rounds")),
         outliers_(settings.Real("outliers")),

@@ -47,5 +47,12 @@ constexpr SettingRow EncodingRow() {
   return {
       "encoding", SettingType::kChoice, 0, 0, 0, kernels::kKvEncodingNames, "how pages of what is kept are written"};
 }
+// `traits` with these three.
+inline CompressorTraits WithKept(CompressorTraits traits, const Settings& settings) {
+  traits.sinks = static_cast<int32_t>(settings.Integer("sinks"));
+  traits.recent = static_cast<int32_t>(settings.Integer("recent"));
+  traits.encoding = static_cast<kernels::KvEncoding>(settings.Choice("encoding"));
+  return traits;
+}
 
 }  // namespace invar::cache

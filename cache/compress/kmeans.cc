@@ -16,13 +16,6 @@ constexpr std::array kSettings = {
     SinksRow(), RecentRow(), EncodingRow(),
     SettingRow{"passes", SettingType::kInteger, 4, 1, 64, {}, "of assigning slots to centres and moving these"}};
 
-CompressorTraits TraitsOf(const Settings& settings) {
-  return {.family = CompressorFamily::kMerge,
-          .sinks = static_cast<int32_t>(settings.Integer("sinks")),
-          .recent = static_cast<int32_t>(settings.Integer("recent")),
-          .encoding = static_cast<kernels::KvEncoding>(settings.Choice("encoding"))};
-}
-
 // Clusters of the keys of one head. Slots are counted from the reach's begin.
 class Clusters {
  public:
@@ -127,7 +120,8 @@ class Clusters {
 class KMeansCompressor final : public Compressor {
  public:
   explicit KMeansCompressor(const Settings& settings)
-      : Compressor(TraitsOf(settings), settings.Canonical()), passes_(settings.Integer("passes")) {}
+      : Compressor(WithKept({.family = CompressorFamily::kMerge}, settings), settings.Canonical()),
+        passes_(settings.Integer("passes")) {}
 
  private:
   void Reduce(SettledSlots& slots, const int64_t target, const CompressContext& context) const override {

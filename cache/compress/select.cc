@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "cache/compress/kinds.h"
+
 namespace invar::cache {
 namespace {
 
@@ -70,19 +72,8 @@ std::vector<float> ScoresByPosition(const SettledSlots& slots, const std::span<c
   return scores;
 }
 
-namespace {
-
-CompressorTraits WithSettings(CompressorTraits traits, const Settings& settings) {
-  traits.sinks = static_cast<int32_t>(settings.Integer("sinks"));
-  traits.recent = static_cast<int32_t>(settings.Integer("recent"));
-  traits.encoding = static_cast<kernels::KvEncoding>(settings.Choice("encoding"));
-  return traits;
-}
-
-}  // namespace
-
 Selector::Selector(CompressorTraits traits, const Settings& settings)
-    : Compressor(WithSettings(traits, settings), settings.Canonical()) {}
+    : Compressor(WithKept(traits, settings), settings.Canonical()) {}
 
 void Selector::Reduce(SettledSlots& slots, const int64_t target, const CompressContext& context) const {
   KeepBest(slots, target, untouched(), Scores(slots, context));

@@ -17,13 +17,6 @@ constexpr std::array kSettings = {
     SinksRow(), RecentRow(), EncodingRow(),
     SettingRow{"chunk", SettingType::kInteger, 64, 2, 4096, {}, "slots among which the most similar is looked for"}};
 
-CompressorTraits TraitsOf(const Settings& settings) {
-  return {.family = CompressorFamily::kMerge,
-          .sinks = static_cast<int32_t>(settings.Integer("sinks")),
-          .recent = static_cast<int32_t>(settings.Integer("recent")),
-          .encoding = static_cast<kernels::KvEncoding>(settings.Choice("encoding"))};
-}
-
 double Dot(const float* a, const float* b, const int64_t dim) {
   double sum = 0.0;
   for (int64_t i = 0; i < dim; ++i) sum += static_cast<double>(a[i]) * b[i];
@@ -33,7 +26,8 @@ double Dot(const float* a, const float* b, const int64_t dim) {
 class ValueMergeCompressor final : public Compressor {
  public:
   explicit ValueMergeCompressor(const Settings& settings)
-      : Compressor(TraitsOf(settings), settings.Canonical()), chunk_(settings.Integer("chunk")) {}
+      : Compressor(WithKept({.family = CompressorFamily::kMerge}, settings), settings.Canonical()),
+        chunk_(settings.Integer("chunk")) {}
 
  private:
   void Reduce(SettledSlots& slots, const int64_t target, const CompressContext& context) const override {
