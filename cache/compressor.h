@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,8 @@ class Budget {
  public:
   static Budget Slots(int64_t slots) { return Budget(slots, 0.0); }
   static Budget Share(double share) { return Budget(-1, share); }
+  // Of a wish that leaves it open for kinds that keep all tokens.
+  static Budget ShareOrAll(const std::optional<float>& share) { return Share(share.value_or(1.0F)); }
   // Of `tokens` tokens, rounded up; at most `tokens`.
   int64_t Of(int64_t tokens) const;
 

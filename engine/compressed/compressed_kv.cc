@@ -26,6 +26,13 @@ Shown ShowTo(const cache::Compressor& compressor, const QueryLog* const log, con
 
 }  // namespace
 
+std::string WhyNoViews(const models::ModelSpec& spec) {
+  if (spec.attention.page_offsets_bytes.empty())
+    return "the model has no attention layers whose KV could be compressed";
+  if (spec.attention.shape.window > 0) return "the model's attention has a window, which slots without positions lack";
+  return {};
+}
+
 CompressedKv::CompressedKv(const models::Model& model, const cache::Compressor& compressor, const cache::Budget budget)
     : model_(model), compressor_(compressor), budget_(budget), shape_(ShapeOf(model)) {}
 
@@ -90,17 +97,11 @@ void CompressedKv::WriteTailEnd(const int32_t rows, const PageRows& tail) const 
 
 template <typename FromSlot>
 void CompressedKv::Write(const PageRows& tail, const FromSlot& from_slot) const {
-  const models::ModelSpec& spec = model_.spec();
   ForEach(layers_.size(), [&](const size_t i) {
     const kernels::ConstKvRows rows = layers_[i].tail();
-    for (int64_t slot = from_slot(i); slot < rows.slots;) {
-      const int64_t count = std::min(kPage - slot % kPage, rows.slots - slot);
-      std::byte* const page =
-          tail.arena + int64_t{tail.pages[static_cast<size_t>(slot / kPage)].value()} * spec.page_bytes;
-      kernels::WriteRows(shape_, static_cast<int32_t>(slot % kPage), rows.Slots(slot, count),
-                         page + spec.attention.page_offsets_bytes[i]);
-      slot += count;
-    }
+    ForPieces(i, tail, from_slot(i), rows.slots, [&](std::byte* const page, const int64_t slot, const int64_t count) {
+      kernels::WriteRows(shape_, static_cast<int32_t>(slot % kPage), rows.Slots(slot, count), page);
+    });
   });
 }
 
@@ -129,22 +130,30 @@ void CompressedKv::ForEach(const size_t count, const Work& work) const {
                                        [&](const int64_t i) { work(static_cast<size_t>(i)); });
 }
 
+// visit(the layer's part of a page, first place, places of it), for places [first, end) page by page.
+template <typename Visit>
+void CompressedKv::ForPieces(const size_t layer, const PageRows& rows, const int64_t first, const int64_t end,
+                             const Visit& visit) const {
+  const models::ModelSpec& spec = model_.spec();
+  for (int64_t place = first; place < end;) {
+    const int64_t count = std::min(kPage - place % kPage, end - place);
+    visit(rows.arena + int64_t{rows.pages[static_cast<size_t>(place / kPage)].value()} * spec.page_bytes +
+              spec.attention.page_offsets_bytes[layer],
+          place, count);
+    place += count;
+  }
+}
+
 CompressedKv::Floats CompressedKv::Read(const size_t layer, const PageRows& from, const int64_t first,
                                         const int64_t count) const {
-  const models::ModelSpec& spec = model_.spec();
   const int64_t row_floats = int64_t{shape_.kv_heads} * shape_.head_dim;
   Floats out;
   out.keys.resize(static_cast<size_t>(count * row_floats));
   out.values.resize(out.keys.size());
   out.rows = {out.keys.data(), out.values.data(), count, shape_.head_dim, row_floats};
-  for (int64_t place = first; place < first + count;) {
-    const int64_t rows = std::min(kPage - place % kPage, first + count - place);
-    const std::byte* const page =
-        from.arena + int64_t{from.pages[static_cast<size_t>(place / kPage)].value()} * spec.page_bytes;
-    kernels::ReadRows(shape_, page + spec.attention.page_offsets_bytes[layer], static_cast<int32_t>(place % kPage),
-                      out.rows.Slots(place - first, rows));
-    place += rows;
-  }
+  ForPieces(layer, from, first, first + count, [&](const std::byte* page, const int64_t place, const int64_t rows) {
+    kernels::ReadRows(shape_, page, static_cast<int32_t>(place % kPage), out.rows.Slots(place - first, rows));
+  });
   return out;
 }
 
@@ -154,16 +163,16 @@ cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& 
 
 void CompressedKv::UpdateDegrees() {
   log_degrees_.resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  ForEach(layers_.size(), [&](const size_t i) {
     std::vector<float>& logs = log_degrees_[i];
     logs.clear();
-    if (!layers_[i].has_degrees()) continue;
+    if (!layers_[i].has_degrees()) return;
     for (int64_t p = 0; p < layers_[i].body_pages(); ++p) {
       for (const cache::SlotMark& mark : layers_[i].page_marks(p)) {
         logs.push_back(mark.degree == 1 ? 0.0F : static_cast<float>(std::log(static_cast<double>(mark.degree))));
       }
     }
-  }
+  });
 }
 
 }  // namespace invar::engine

@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "cache/compressor.h"
 #include "engine/compressed/query_log.h"
+#include "kernels/numerics.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -26,8 +28,15 @@ struct PageRows {
   std::span<const PageId> pages;
 };
 
+// Why no view can stand for this model's KV; empty where one can.
+std::string WhyNoViews(const models::ModelSpec& spec);
+
 class CompressedKv {
  public:
+  // Tokens from one Settle to the next: a page of pairs to merge several times over, for a share of upkeep that does
+  // not show.
+  static constexpr int32_t kUpkeepTokens = kernels::kPageTokens;
+
   // Requires: `model` and `compressor` outlive this; the model has a backend, and no layer has a window.
   CompressedKv(const models::Model& model, const cache::Compressor& compressor, cache::Budget budget);
 
@@ -64,6 +73,8 @@ class CompressedKv {
   void Take(const PageRows& from, int32_t rows, const FirstPlace& first_place);
   template <typename FromSlot>
   void Write(const PageRows& tail, const FromSlot& from_slot) const;
+  template <typename Visit>
+  void ForPieces(size_t layer, const PageRows& rows, int64_t first, int64_t end, const Visit& visit) const;
   // Rows of places [first, first + count) of a layer, as floats, [places][kv_heads][dim].
   struct Floats {
     std::vector<float> keys;

@@ -23,8 +23,7 @@ ServedView::ServedView(const models::Model& model, const Request::Approximation&
       compressor_(cache::MakeCompressor(wish.compressor).value()),
       first_(prompt_tokens),
       shown_(QueriesShown(compressor_->traits())),
-      kv_(model, *compressor_,
-          wish.kv_budget.has_value() ? cache::Budget::Share(*wish.kv_budget) : cache::Budget::Share(1.0)),
+      kv_(model, *compressor_, cache::Budget::ShareOrAll(wish.kv_budget)),
       log_(model.spec().attention),
       boundary_(first_) {}
 
@@ -43,12 +42,12 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
     // By tokens, not by what the lease holds: that depends on what the cache had.
     if (needed + kLeastSavedPages > cache::StateShape::PagesFor(tokens)) {
       kv_.Clear();
-      boundary_ = tokens + std::max(kUpkeepTokens, tokens / kRetryShare);
+      boundary_ = tokens + std::max(CompressedKv::kUpkeepTokens, tokens / kRetryShare);
       return;
     }
   }
   Replace(cache, lease, computed, now);
-  boundary_ = tokens + kUpkeepTokens;
+  boundary_ = tokens + CompressedKv::kUpkeepTokens;
 }
 
 // What it holds goes before the bodies take its place in the budget, so that both need not fit there at once.

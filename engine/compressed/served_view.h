@@ -29,10 +29,6 @@ namespace invar::engine {
 
 class ServedView {
  public:
-  // Tokens from one boundary to the next: a page of pairs to merge several times over, for a share of upkeep that does
-  // not show.
-  static constexpr int32_t kUpkeepTokens = 64;
-
   // Requires: `wish` was found valid (engine/validate.h); `model` outlives this.
   ServedView(const models::Model& model, const Request::Approximation& wish, int32_t prompt_tokens);
 
@@ -50,7 +46,9 @@ class ServedView {
   // Whether MakeReady comes before position `computed` is run.
   bool IsDue(const int32_t computed) const { return computed == boundary_; }
   // The last position that a span from `computed` on may run up to.
-  int32_t SpanEnd(const int32_t computed) const { return IsDue(computed) ? computed + kUpkeepTokens : boundary_; }
+  int32_t SpanEnd(const int32_t computed) const {
+    return IsDue(computed) ? computed + CompressedKv::kUpkeepTokens : boundary_;
+  }
   // Pages that MakeReady may take beyond what it gives back: at the first time as many as the sequence shares.
   bool Parts(const int32_t computed) const { return IsDue(computed) && !serves(); }
   int32_t SparePages(const int32_t computed) const { return IsDue(computed) && serves() ? 1 : 0; }

@@ -63,13 +63,6 @@ kernels::RowSampler SamplerFor(const models::Model& model) {
   return kernels::RowSampler::Create(backend == nullptr ? std::string_view() : backend->isa()).value();
 }
 
-std::string WhyNoViews(const models::ModelSpec& spec) {
-  if (spec.attention.page_offsets_bytes.empty())
-    return "the model has no attention layers whose KV could be compressed";
-  if (spec.attention.shape.window > 0) return "the model's attention has a window, which slots without positions lack";
-  return {};
-}
-
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {
   if (!options.prefix_cache) return "cache.enabled is false";
   // A follow-up goes on in a copy of the page that its prefix ends in; the state itself may become its own.

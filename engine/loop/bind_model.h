@@ -38,9 +38,6 @@ int32_t LogHeadRows(const models::ModelSpec& spec);
 // Chooses tokens by the instruction set that `model` computes with; by the best where it names none.
 kernels::RowSampler SamplerFor(const models::Model& model);
 
-// Why no request can be answered on compressed views of this model's KV; empty where some can.
-std::string WhyNoViews(const models::ModelSpec& spec);
-
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);
 

@@ -8,10 +8,7 @@
 namespace invar::engine {
 
 Runner::Runner(std::unique_ptr<models::Model> model, const int64_t log_bytes)
-    : model_(std::move(model)),
-      log_bytes_(log_bytes),
-      logs_(static_cast<std::byte*>(
-          ::operator new (static_cast<size_t>(log_bytes), std::align_val_t{models::kStateLogAlignment}))) {}
+    : model_(std::move(model)), log_bytes_(log_bytes), logs_(models::MakeStateLogMemory(log_bytes)) {}
 
 std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const std::span<const Span> spans,
                                         const std::span<const SpanWork> work) {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
 #include "models/model.h"
+#include "models/state_log_memory.h"
 
 namespace invar::engine {
 
@@ -47,10 +47,7 @@ class Runner {
 
   const std::unique_ptr<models::Model> model_;
   const int64_t log_bytes_;
-  struct FreeAligned {
-    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
-  };
-  std::unique_ptr<std::byte, FreeAligned> logs_;
+  const models::StateLogMemory logs_;
   // Kept between calls: a step allocates nothing here.
   std::vector<models::ForwardSpan> batch_;
   std::vector<models::StateAdvance> advances_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/compressed/compressed_kv.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {

@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -30,12 +29,11 @@
 #include "cache/compressor.h"
 #include "engine/speculate/kinds.h"
 #include "kernels/numerics.h"
+#include "models/state_log_memory.h"
 
 namespace invar::engine {
 namespace {
 
-// Verified tokens from one upkeep to the next: as many as fill a page.
-constexpr int32_t kUpkeepTokens = kernels::kPageTokens;
 // Calls without a turn until a sequence may lose its view to another: as long as making it anew takes, about.
 constexpr int64_t kIdleCalls = 64;
 
@@ -44,7 +42,7 @@ struct Drafting {
   Drafting(const Drafter& drafter, const models::Model& model, const DraftTurn& turn)
       : drafter(drafter),
         compressor(cache::MakeCompressor(turn.compressor).value()),
-        budget(turn.kv_budget.has_value() ? cache::Budget::Share(*turn.kv_budget) : cache::Budget::Share(1.0)),
+        budget(cache::Budget::ShareOrAll(turn.kv_budget)),
         model(model) {}
 
   void Drop() {
@@ -77,12 +75,9 @@ struct Drafting {
 
 // Of a forward's guesses.
 struct Logs {
-  struct FreeAligned {
-    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{models::kStateLogAlignment}); }
-  };
   const Drafter& drafter;
   cache::ByteClaim claim;
-  std::unique_ptr<std::byte, FreeAligned> memory;
+  models::StateLogMemory memory;
 };
 
 }  // namespace
@@ -182,7 +177,7 @@ class CompressedKvDrafter final : public Drafter {
     const int32_t rows = computed - kv.tokens();
     Check(rows >= 0, "known tokens only grow", kv.tokens(), computed);
     kv.TakeFull(FullKv(turn), rows);
-    const bool upkeep = computed - drafting.settled >= kUpkeepTokens;
+    const bool upkeep = computed - drafting.settled >= CompressedKv::kUpkeepTokens;
     if (upkeep) {
       kv.Settle();
       drafting.settled = computed;
@@ -347,9 +342,7 @@ class CompressedKvDrafter final : public Drafter {
     logs_.reset();
     std::optional<cache::ByteClaim> claim = own_.Reserve(bytes);
     if (!claim.has_value()) return false;
-    auto* const memory = static_cast<std::byte*>(
-        ::operator new (static_cast<size_t>(bytes), std::align_val_t{models::kStateLogAlignment}));
-    logs_.emplace(Logs{*this, *std::move(claim), std::unique_ptr<std::byte, Logs::FreeAligned>(memory)});
+    logs_.emplace(Logs{*this, *std::move(claim), models::MakeStateLogMemory(bytes)});
     return true;
   }
 

@@ -1,5 +1,5 @@
 // The kinds of drafters: a row each.
-#include "engine/loop/bind_model.h"
+#include "engine/compressed/compressed_kv.h"
 #include "engine/speculate/drafter.h"
 #include "engine/speculate/kinds.h"
 

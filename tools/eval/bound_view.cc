@@ -1,8 +1,6 @@
 // See bound_view.h.
 #include "tools/eval/bound_view.h"
 
-#include "engine/compressed/served_view.h"
-
 namespace invar::eval {
 
 BoundView::BoundView(Subject& subject, const cache::Compressor& compressor, const cache::Budget budget,
@@ -14,7 +12,7 @@ BoundView::BoundView(Subject& subject, const cache::Compressor& compressor, cons
 
 void BoundView::Settle(const int32_t end) {
   view_.TakeFull(subject_.exact(), end - view_.tokens());
-  if (end - kept_up_ >= engine::ServedView::kUpkeepTokens) {
+  if (end - kept_up_ >= engine::CompressedKv::kUpkeepTokens) {
     view_.Settle(&log_);
     kept_up_ = end;
   }
