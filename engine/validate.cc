@@ -250,7 +250,8 @@ Status CheckCompressor(const std::string& compressor, const ViewUse use, const s
 }
 
 bool TakesBudget(const std::string& compressor) {
-  return !cache::MakeCompressor(compressor).value()->traits().keeps_all_tokens;
+  const StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(compressor);
+  return made.ok() && !(*made)->traits().keeps_all_tokens;
 }
 
 Status ValidateRequest(const Request& request, const RequestLimits& limits) {

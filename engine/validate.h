@@ -59,7 +59,7 @@ enum class ViewUse { kAnswers, kDrafts };
 // Errors: INVALID_ARGUMENT naming `field`: no compressor, or one that goes by what is not recorded for this use.
 Status CheckCompressor(const std::string& compressor, ViewUse use, std::string_view field);
 
-// Whether the compressor must be told how many tokens may keep a slot. Requires: CheckCompressor.
+// Whether it is a compressor that must be told how many tokens may keep a slot.
 bool TakesBudget(const std::string& compressor);
 
 // Errors name the field, the prompt as request.prompt_field: INVALID_ARGUMENT (a value outside its range; a prompt

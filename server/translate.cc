@@ -350,19 +350,21 @@ const std::string& DrafterOf(const v1::KvPolicy& policy, const TranslateContext&
   return policy.drafter().empty() ? context.speculation.drafter : policy.drafter();
 }
 
+// Where the request is silent and its compressor must be told, `usual`.
+std::optional<float> BudgetOf(const v1::KvPolicy& policy, const std::string& compressor, const double usual) {
+  if (policy.has_kv_budget()) return policy.kv_budget();
+  if (engine::TakesBudget(compressor)) return static_cast<float>(usual);
+  return std::nullopt;
+}
+
 engine::Request::Speculation SpeculationOf(const v1::KvPolicy& policy, const TranslateContext& context) {
   engine::Request::Speculation speculation;
   speculation.drafter = DrafterOf(policy, context);
   if (policy.has_draft_tokens()) speculation.draft_tokens = policy.draft_tokens();
-  speculation.compressor = policy.compressor();
-  if (policy.has_kv_budget()) speculation.kv_budget = policy.kv_budget();
-  if (!context.request_limits.compressing_drafters.contains(speculation.drafter)) return speculation;
-  if (speculation.compressor.empty()) speculation.compressor = context.speculation.compressor;
-  if (!speculation.kv_budget.has_value() &&
-      engine::CheckCompressor(speculation.compressor, engine::ViewUse::kDrafts, "").ok() &&
-      engine::TakesBudget(speculation.compressor)) {
-    speculation.kv_budget = static_cast<float>(context.speculation.kv_budget);
-  }
+  const bool compresses = context.request_limits.compressing_drafters.contains(speculation.drafter);
+  speculation.compressor =
+      compresses && policy.compressor().empty() ? context.speculation.compressor : policy.compressor();
+  speculation.kv_budget = BudgetOf(policy, speculation.compressor, context.speculation.kv_budget);
   return speculation;
 }
 
@@ -442,16 +444,8 @@ Status CheckOptions(const v1::GenerateRequest& proto, const TranslateContext& co
 
 // What the request leaves open is the deployment's.
 engine::Request::Approximation ApproximationOf(const v1::KvPolicy& policy, const TranslateContext& context) {
-  engine::Request::Approximation wish{
-      .compressor = policy.compressor().empty() ? context.approximate.compressor : policy.compressor(),
-      .kv_budget = std::nullopt};
-  if (policy.has_kv_budget()) {
-    wish.kv_budget = policy.kv_budget();
-  } else if (engine::CheckCompressor(wish.compressor, engine::ViewUse::kAnswers, "").ok() &&
-             engine::TakesBudget(wish.compressor)) {
-    wish.kv_budget = static_cast<float>(context.approximate.kv_budget);
-  }
-  return wish;
+  const std::string& compressor = policy.compressor().empty() ? context.approximate.compressor : policy.compressor();
+  return {.compressor = compressor, .kv_budget = BudgetOf(policy, compressor, context.approximate.kv_budget)};
 }
 
 std::string DrawRequestId() { return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits()); }
