@@ -15,6 +15,7 @@
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
 #include "tools/invar/drawn_prompt.h"
+#include "tools/invar/median.h"
 
 namespace invar::tools {
 namespace {
@@ -54,11 +55,6 @@ grpc::Status Ask(v1::GenerationService::Stub& stub, const ClientOptions& client,
     }
     return true;
   });
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 template <typename Value>

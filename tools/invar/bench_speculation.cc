@@ -12,6 +12,7 @@
 
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
+#include "tools/invar/median.h"
 #include "tools/invar/parse.h"
 
 namespace invar::tools {
@@ -173,12 +174,6 @@ grpc::Status Measure(v1::GenerationService::Stub& stub, const Options& options, 
     }
   }
   return grpc::Status::OK;
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void Print(const Options& options, const Kind& kind, const Result& r) {

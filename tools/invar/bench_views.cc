@@ -14,6 +14,7 @@
 #include "tools/invar/client.h"
 #include "tools/invar/command.h"
 #include "tools/invar/drawn_prompt.h"
+#include "tools/invar/median.h"
 #include "tools/invar/parse.h"
 
 namespace invar::tools {
@@ -41,11 +42,6 @@ struct Wave {
   double cached_share = 0;  // Of prompt tokens.
   double rate() const { return static_cast<double>(tokens) / wall_s; }
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0.0 : values[values.size() / 2];
-}
 
 Wave Ask(v1::GenerationService::Stub& stub, const Options& options, const std::vector<v1::GenerateRequest>& requests) {
   std::vector<grpc::Status> statuses(requests.size());
