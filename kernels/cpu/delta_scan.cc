@@ -11,8 +11,10 @@ namespace invar::kernels::cpu {
 namespace {
 
 constexpr int64_t kRoundTokens = 512;
-constexpr int64_t kColumns = kMaxDeltaColumns;
-constexpr int64_t kRowsPerTask = 8;
+constexpr int64_t kRowsPerTask = 8;  // At most.
+
+// State columns of one call for a piece of so many rows.
+int64_t ColumnsAtOnce(const int64_t rows) { return rows == 1 ? kMaxTokenColumns : kMaxDeltaColumns; }
 
 // Part of a span handled in one round; `slot` is where its rows start in the scratch.
 struct Piece {
@@ -66,32 +68,38 @@ void PrepareRow(const KernelTable& table, const DeltaArgs& args, const Layout& l
 }
 
 void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& layout, const Piece& piece,
-                 const int64_t h, const int64_t column) {
+                 const int64_t h, const int64_t column, const int threads) {
   static thread_local Scratch local;
   const DeltaShape& shape = args.shape;
   const StateSpan& span = *piece.span;
   const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
-  const int64_t columns = std::min<int64_t>(kColumns, shape.dim_v - column);
+  const int64_t columns = std::min(ColumnsAtOnce(piece.rows), shape.dim_v - column);
   const int64_t state = h * shape.dim_k * shape.dim_v + column;
+  // Heads are handed out in order to whoever is free.
+  const int64_t next = column + columns < shape.dim_v
+                           ? state + columns
+                           : std::min<int64_t>(h + threads, shape.heads_v - 1) * shape.dim_k * shape.dim_v;
   const auto run = [&](const int64_t begin, const int64_t end) {
     const int64_t slot = piece.slot + begin - piece.begin;
     const int64_t at = h / (shape.heads_v / shape.heads_k) * layout.slots + slot;
     const int64_t row = span.row_begin + begin;
-    table.delta_columns({.q = layout.q + at * shape.dim_k,
-                         .k = layout.k + at * shape.dim_k,
-                         .qk = layout.qk + at,
-                         .decay = layout.decay + h * layout.slots + slot,
-                         .beta = layout.beta + h * layout.slots + slot,
-                         .rows = end - begin,
-                         .dim_k = shape.dim_k,
-                         .v = args.qkv.row(row) + channel,
-                         .v_stride = args.qkv.stride,
-                         .state = span.recurrent + state,
-                         .state_stride = shape.dim_v,
-                         .columns = columns,
-                         .out = args.out.row(row) + h * shape.dim_v + column,
-                         .out_stride = args.out.stride,
-                         .scratch = local.Floats(shape.dim_k * kColumns)});
+    const auto scan = piece.rows == 1 ? table.delta_token : table.delta_columns;
+    scan({.q = layout.q + at * shape.dim_k,
+          .k = layout.k + at * shape.dim_k,
+          .qk = layout.qk + at,
+          .decay = layout.decay + h * layout.slots + slot,
+          .beta = layout.beta + h * layout.slots + slot,
+          .rows = end - begin,
+          .dim_k = shape.dim_k,
+          .v = args.qkv.row(row) + channel,
+          .v_stride = args.qkv.stride,
+          .state = span.recurrent + state,
+          .state_stride = shape.dim_v,
+          .columns = columns,
+          .ahead = span.recurrent + next,
+          .out = args.out.row(row) + h * shape.dim_v + column,
+          .out_stride = args.out.stride,
+          .scratch = local.Floats(shape.dim_k * kMaxDeltaColumns)});
   };
   const auto emit = [&](const EmittedState& to) {
     for (int64_t i = 0; i < shape.dim_k; ++i) {
@@ -107,7 +115,6 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& 
 void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared) {
   const DeltaShape& shape = args.shape;
   CheckEmits(args.spans);
-  const int64_t column_blocks = (shape.dim_v + kColumns - 1) / kColumns;
   for (int64_t done = 0;; done += kRoundTokens) {
     std::vector<Piece> pieces;
     std::vector<int64_t> rows;  // Slot -> row of the batch.
@@ -120,14 +127,16 @@ void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& a
     if (pieces.empty()) return;
     const int64_t slots = static_cast<int64_t>(rows.size());
     const Layout layout = Reserve(shape, slots, prepared);
-    pool.ParallelFor((slots + kRowsPerTask - 1) / kRowsPerTask, [&](const int64_t task) {
-      for (int64_t i = task * kRowsPerTask; i < std::min(slots, (task + 1) * kRowsPerTask); ++i) {
+    const int64_t rows_per_task = std::clamp<int64_t>(slots / (2 * pool.threads()), 1, kRowsPerTask);
+    pool.ParallelFor((slots + rows_per_task - 1) / rows_per_task, [&](const int64_t task) {
+      for (int64_t i = task * rows_per_task; i < std::min(slots, (task + 1) * rows_per_task); ++i) {
         PrepareRow(table, args, layout, rows[i], i);
       }
     });
     pool.ParallelFor(static_cast<int64_t>(pieces.size()) * shape.heads_v, [&](const int64_t task) {
-      for (int64_t block = 0; block < column_blocks; ++block) {
-        ScanColumns(table, args, layout, pieces[task / shape.heads_v], task % shape.heads_v, block * kColumns);
+      const Piece& piece = pieces[task / shape.heads_v];
+      for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(piece.rows)) {
+        ScanColumns(table, args, layout, piece, task % shape.heads_v, column, pool.threads());
       }
     });
   }

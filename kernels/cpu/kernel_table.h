@@ -139,6 +139,8 @@ struct DeltaPrepare {  // One token, one key head.
 
 // State columns one call of delta_columns takes at most: 64 x 128 floats are 32 KiB, which stay in a first-level cache.
 inline constexpr int kMaxDeltaColumns = 64;
+// And one of delta_token.
+inline constexpr int kMaxTokenColumns = 128;
 
 struct DeltaColumns {        // One sequence, one value head, some columns of its state.
   const float* q = nullptr;  // [rows, dim_k], normalised.
@@ -153,6 +155,8 @@ struct DeltaColumns {        // One sequence, one value head, some columns of it
   float* state = nullptr;  // [dim_k, state_stride]
   int64_t state_stride = 0;
   int64_t columns = 0;  // 1..kMaxDeltaColumns
+  // Where the thread is likely to go on, in a state of the same stride: brought closer meanwhile. Never read from.
+  const float* ahead = nullptr;
   float* out = nullptr;
   int64_t out_stride = 0;
   float* scratch = nullptr;  // [dim_k, kMaxDeltaColumns], 64-byte aligned.
@@ -187,6 +191,8 @@ struct KernelTable {
   void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t heads,
                       float* beta, float* decay);
   void (*delta_columns)(const DeltaColumns&);
+  // As delta_columns, for exactly one row: takes no scratch, and up to kMaxTokenColumns columns.
+  void (*delta_token)(const DeltaColumns&);
   // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.
   double (*product_peak)(int64_t steps, float* sink);
   double (*fma_peak)(int64_t steps, float* sink);

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <iterator>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -20,8 +19,7 @@
 namespace invar::kernels::cpu {
 namespace {
 
-constexpr int64_t kSliceBytes = int64_t{64} << 20;  // Some 2 to 5 ms.
-constexpr int kSlices = 8;
+constexpr int64_t kSliceBytes = int64_t{64} << 20;
 constexpr int64_t kUnitBytes = 16384;    // What every number of streams divides.
 constexpr int64_t kStreams[] = {1, 8};   // Which is faster depends on the machine's prefetchers: the best counts.
 constexpr int64_t kPeakSteps = 1 << 20;  // Some 4 to 20 ms.
@@ -75,19 +73,24 @@ void Probe::Measure() {
   MeasurePeak();
 }
 
-// In slices that last about as long as what they are compared with: on a shared machine the best of many short runs is
-// the machine's, one long run is the neighbours' too.
-void Probe::MeasureRead() {
+// In runs that last about as long as what they are compared with: on a shared machine the best of several runs is the
+// machine's, a longer one is the neighbours' too. And where a host rations bandwidth, some milliseconds after a pause
+// are twice as fast as what follows.
+void Probe::MeasureRead(const int64_t run_bytes) {
   const int64_t part = kSliceBytes / threads_ / kUnitBytes * kUnitBytes;
+  const int64_t slices = std::max<int64_t>(1, run_bytes / kSliceBytes);
+  const int64_t places = buffer_.bytes() / (part * threads_);
   const auto* floats = reinterpret_cast<const float*>(buffer_.data());
   std::atomic<float> sink{0.0F};
-  for (int slice = 0; slice < kSlices; ++slice) {
-    if (next_ + part * threads_ > buffer_.bytes()) next_ = 0;
-    const int64_t streams = kStreams[slice % std::size(kStreams)];
-    const double seconds = TimeTogether(
-        threads_, [&](const int i) { sink.store(table_->read(floats + (next_ + i * part) / 4, part / 4, streams)); });
-    read_gbps_ = std::max(read_gbps_, static_cast<double>(part * threads_) / seconds * 1e-9);
-    next_ += part * threads_;
+  for (const int64_t streams : kStreams) {
+    const double seconds = TimeTogether(threads_, [&](const int i) {
+      for (int64_t slice = 0; slice < slices; ++slice) {
+        const int64_t begin = (next_ + slice) % places * part * threads_ + i * part;
+        sink.store(table_->read(floats + begin / 4, part / 4, streams));
+      }
+    });
+    read_gbps_ = std::max(read_gbps_, static_cast<double>(part * threads_ * slices) / seconds * 1e-9);
+    next_ = (next_ + slices) % places;
   }
 }
 

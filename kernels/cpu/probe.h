@@ -15,9 +15,13 @@ class Probe {
   // `isa` as in BackendOptions; empty: the best. Takes a buffer of UncachedBytes.
   Probe(int threads, const char* isa = "");
 
-  // Runs both once and keeps the best seen: call it between the runs it is compared with.
-  void Measure();
-  void MeasureRead();  // 512 MiB, half of it in one stream a thread, half in several.
+  static constexpr int64_t kRunBytes = int64_t{512} << 20;  // Some 10 to 30 ms.
+
+  // All keep the best seen: call them between the runs they are compared with.
+  void Measure();  // Both.
+  // Twice `run_bytes`, about as much as what it is compared with reads at a stretch: in one stream a thread, in
+  // several.
+  void MeasureRead(int64_t run_bytes = kRunBytes);
   void MeasurePeak();
 
   double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.

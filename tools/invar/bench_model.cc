@@ -48,6 +48,7 @@ struct Options {
 
 constexpr int32_t kChunkTokens = 512;
 constexpr int32_t kDecodeStepsMax = 256;
+constexpr int32_t kStepsBetweenProbes = 8;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -120,9 +121,14 @@ class Bench {
       const double before = Now();
       local_.model().Forward(local_.memory(), spans);
       if (step > 0) best = std::min(best, Now() - before);  // The first one touches memory for the first time.
-      if (step % 16 == 15) probe_.MeasureRead();
+      if (step % kStepsBetweenProbes == 0) MeasureRead(batch, context);
     }
     return best;
+  }
+
+  // As much at a stretch as such a step reads.
+  void MeasureRead(const int32_t batch, const int32_t context) {
+    probe_.MeasureRead(static_cast<int64_t>(DecodeBytes(local_.model().spec(), batch, context)));
   }
 
   // Mean step over the measured time: a neighbour takes turns, so the best step would be one that it did not disturb.
@@ -225,7 +231,7 @@ Status Measure(const Options& options, LocalModel& local, Json& json) {
   }
   const int threads = json["threads"].get<int>();
   kernels::cpu::Probe probe(threads, options.local.isa.c_str());
-  probe.Measure();
+  probe.MeasurePeak();
   Bench bench(local, options, probe);
   ProgressBar bar("measuring");
   std::vector<Measured> decodes;
@@ -236,7 +242,6 @@ Status Measure(const Options& options, LocalModel& local, Json& json) {
       StatusOr<double> seconds = bench.DecodeSeconds(batch, context);
       if (!seconds.ok()) return seconds.status();
       decodes.push_back({batch, context, *seconds});
-      probe.MeasureRead();
       bar.Show(static_cast<int64_t>(decodes.size()), total);
     }
   }
