@@ -73,7 +73,9 @@ std::vector<Field> MakeFields() {
        Takes::kOnReload},
       {"server.resets_per_second",
        IntKind{+[](Config& c) -> int64_t& { return c.server.resets_per_second; }, 1, 1'000'000},
-       "Cancelled calls a second that one connection may have for ever.", Takes::kOnReload},
+       "Cancelled calls a second that one connection may have for ever. A client that gives a call up at its deadline "
+       "cancels it.",
+       Takes::kOnReload},
 
       {"tls.certificate", StringKind{+[](Config& c) -> std::string& { return c.tls.certificate; }, kPathBytesMax},
        "PEM file of the server's certificate chain; empty: no TLS.", Takes::kOnReload},
@@ -189,7 +191,8 @@ std::vector<Field> MakeFields() {
       {"cache.tiers.queue_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_bytes_max; }, kMiB, kTiB},
        "Most bytes of records on their way from tiers, and as many on their way to them: of all tiers together, and of "
-       "each. A longer prefix is read in parts that end where a request can resume."},
+       "each. A longer prefix is read in parts that end where a request can resume; a part that is larger by itself "
+       "goes alone."},
       {"cache.tiers.threads", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.threads; }, 1, 64},
        "I/O threads of each tier."},
       {"cache.tiers.ram.budget",
@@ -511,7 +514,8 @@ struct Describer {
     return fmt::format("a share such as 0.02, {} to {}", kind.min, kind.max);
   }
   std::string operator()(const BytesKind& kind) const {
-    return fmt::format("a size such as 64KiB, {} to {}", PrintBytes(kind.min), PrintBytes(kind.max));
+    const std::string example = PrintBytes(std::clamp<int64_t>(int64_t{64} << 10, kind.min, kind.max));
+    return fmt::format("a size such as {}, {} to {}", example, PrintBytes(kind.min), PrintBytes(kind.max));
   }
   std::string operator()(const DurationKind& kind) const {
     return fmt::format("a duration such as 500ms, 30s or 10m, {} to {}", PrintDuration(kind.min),

@@ -22,6 +22,7 @@
 #include "config/load.h"
 #include "server/daemon.h"
 #include "server/grpc_log.h"
+#include "server/served_model.h"
 #include "server/service_manager.h"
 #include "server/version.h"
 
@@ -275,8 +276,8 @@ int main(int argc, char** argv) {
   }
   options.sources.environment = config::InvarEnvironment(environ);
   const StatusOr<config::Loaded> loaded = config::Load(options.sources);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "invard: %s\n", loaded.status().message().c_str());
+  if (const Status status = loaded.ok() ? server::CheckCompressors(loaded->config) : loaded.status(); !status.ok()) {
+    std::fprintf(stderr, "invard: %s\n", status.message().c_str());
     return kExitConfig;
   }
   if (options.print_config) {

@@ -143,13 +143,20 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   return parts;
 }
 
+Status CheckCompressors(const config::Config& config) {
+  const auto& engine = config.engine;
+  if (Status s = engine::CheckCompressor(engine.speculation.compressor, engine::ViewUse::kDrafts,
+                                         "engine.speculation.compressor");
+      !s.ok()) {
+    return s;
+  }
+  return engine::CheckCompressor(engine.approximate.compressor, engine::ViewUse::kAnswers,
+                                 "engine.approximate.compressor");
+}
+
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock) {
   const int32_t usable_ids = std::min(parts.tokenizer->vocabulary_size(), parts.model->spec().vocabulary_size);
   if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
-  const std::string& drafted_on = config.engine.speculation.compressor;
-  if (Status s = engine::CheckCompressor(drafted_on, engine::ViewUse::kDrafts, "engine.speculation.compressor");
-      !s.ok())
-    return s;
   auto served = std::make_unique<ServedModel>();
   served->parts = std::move(parts);
   const models::ModelSpec& spec = served->parts.model->spec();
@@ -158,11 +165,6 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
       config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
   if (!tiers.ok()) return tiers.status();
   const auto& options = config.engine;
-  if (Status s = engine::CheckCompressor(options.approximate.compressor, engine::ViewUse::kAnswers,
-                                         "engine.approximate.compressor");
-      !s.ok()) {
-    return s;
-  }
   StatusOr<std::unique_ptr<engine::Engine>> created =
       engine::Engine::Create({.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
                               .max_logits_rows = LogitsRows(options),

@@ -49,8 +49,11 @@ struct ServedModel {
   const models::ModelSpec& spec() const { return engine->spec(); }
 };
 
-// Errors: as Engine::Create; INVALID_ARGUMENT naming the model's file whose defaults no request could use. Effects:
-// allocates the KV budget and starts the engine thread.
+// Whether the engine knows the compressors that the configuration names. Errors: INVALID_ARGUMENT naming the field.
+Status CheckCompressors(const config::Config& config);
+
+// Requires: CheckCompressors. Errors: as Engine::Create; INVALID_ARGUMENT naming the model's file whose defaults no
+// request could use. Effects: allocates the KV budget and starts the engine thread.
 StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config, ModelParts parts, const Clock& clock);
 
 // What requests to the model are judged against (translate.h). Requires: both outlive it.

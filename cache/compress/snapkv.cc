@@ -12,7 +12,13 @@ namespace {
 constexpr std::array kSettings = {
     SinksRow(), RecentRow(), EncodingRow(),
     SettingRow{"window", SettingType::kInteger, 64, 1, 1024, {}, "queries observed, of the last tokens"},
-    SettingRow{"pool", SettingType::kInteger, 5, 1, 255, {}, "neighbouring slots that a score is the mean of"}};
+    SettingRow{"pool",
+               SettingType::kInteger,
+               5,
+               1,
+               255,
+               {},
+               "neighbouring slots that a score is the mean of; an even number counts as the next odd one"}};
 
 class SnapKvCompressor final : public Selector {
  public:
