@@ -15,7 +15,7 @@ class Probe {
   // `isa` as in BackendOptions; empty: the best. Takes a buffer of UncachedBytes.
   Probe(int threads, const char* isa = "");
 
-  static constexpr int64_t kRunBytes = int64_t{512} << 20;  // Some 10 to 30 ms.
+  static constexpr int64_t kRunBytes = int64_t{1} << 30;  // Some 20 to 60 ms.
 
   // All keep the best seen: call them between the runs they are compared with.
   void Measure();  // Both.
