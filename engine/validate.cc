@@ -110,7 +110,7 @@ Status CheckView(const std::string& compressor, const ViewUse use, const std::op
   if (Status s = CheckCompressor(compressor, use, "kv_policy.compressor"); !s.ok()) return s;
   if (TakesBudget(compressor) == kv_budget.has_value()) {
     if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
-    return InvalidArgument("kv_policy.kv_budget must be within (0, 1], got " + std::to_string(*kv_budget),
+    return InvalidArgument("kv_policy.kv_budget: wants above 0, up to 1, found " + std::to_string(*kv_budget),
                            "kv_policy.kv_budget");
   }
   return InvalidArgument(kv_budget.has_value()

@@ -392,10 +392,6 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
     return InvalidArgument(fmt::format("kv_policy.transfer: unknown value {}", static_cast<int>(policy.transfer())),
                            "kv_policy.transfer");
   }
-  if (policy.has_kv_budget() && !(policy.kv_budget() > 0.0F && policy.kv_budget() <= 1.0F)) {
-    return InvalidArgument(fmt::format("kv_policy.kv_budget: wants above 0, up to 1, found {}", policy.kv_budget()),
-                           "kv_policy.kv_budget");
-  }
   if (Status s = CheckBytes("kv_policy.compressor", policy.compressor().size(), kCompressorBytesMax); !s.ok()) return s;
   if (policy.exactness() == v1::KvPolicy::LOSSLESS) {
     if (Status s = CheckDrafter(policy, context); !s.ok()) return s;
