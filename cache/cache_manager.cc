@@ -92,8 +92,17 @@ void CacheManager::Commit(PrefixLease& lease, const std::span<const TokenId> com
   impl_->memory.Commit(lease, computed, now);
 }
 
-void CacheManager::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
-  impl_->memory.GiveUpPages(lease, computed, now);
+void CacheManager::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const int32_t pages,
+                               const TimeNs now) {
+  impl_->memory.GiveUpPages(lease, computed, pages, now);
+}
+
+std::vector<PageRef> CacheManager::TakePages(const int32_t count, const TimeNs now) {
+  return impl_->memory.TakePages(count, now);
+}
+
+void CacheManager::TakeBackPages(PrefixLease& lease, std::vector<PageRef> pages) {
+  impl_->memory.TakeBackPages(lease, std::move(pages));
 }
 
 ByteClaim CacheManager::Reserve(const int64_t bytes, const TimeNs now) { return impl_->memory.Reserve(bytes, now); }

@@ -57,9 +57,13 @@ class CacheManager {
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
   // The span has run: KV and state of `computed` tokens (all from the first on) exist. Publishes what others may use.
   void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
-  // The sequence goes on without the KV of its `computed` tokens: others may use that, and what it computes from now on
-  // is nobody's but its own. Extend counts from the first place of the pages it takes from then on.
-  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  // The sequence goes on without the first `pages` of its pages: others may use the KV of its `computed` tokens, and
+  // what it computes from now on is nobody's but its own. Extend counts from the first place of the pages it then has.
+  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, int32_t pages, TimeNs now);
+  // Pages that nobody has seen, for what was given up to come back into. Requires: live sequences leave room for them.
+  std::vector<PageRef> TakePages(int32_t count, TimeNs now);
+  // `pages` hold again, byte for byte, all that was given up: the sequence goes on as if nothing had been.
+  void TakeBackPages(PrefixLease& lease, std::vector<PageRef> pages);
   // Bytes for what it goes on with. Requires: live sequences leave room for them.
   ByteClaim Reserve(int64_t bytes, TimeNs now);
   // The sequence stops running with `computed` tokens in KV and state: keeps both as `kind` where the lease writes.

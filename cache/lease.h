@@ -43,6 +43,8 @@ class PrefixLease {
 
   Scope scope_;
   bool publishes_ = true;
+  bool published_until_parted_ = false;  // What publishes_ was before pages were given up.
+  int32_t parted_ = 0;                   // Pages given up, from the first on.
   PrefixMatch match_;
   PageTable pages_;
   SlotRef slot_;

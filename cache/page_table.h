@@ -1,7 +1,9 @@
 // The pages one sequence holds, in the order of its positions. Giving them up is its destructor (or Clear).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,6 +25,14 @@ class PageTable {
   void RemoveLast() {
     refs_.pop_back();
     ids_.pop_back();
+  }
+  void RemoveFirst(const int32_t count) {
+    refs_.erase(refs_.begin(), refs_.begin() + count);
+    ids_.erase(ids_.begin(), ids_.begin() + count);
+  }
+  void Prepend(std::vector<PageRef> pages) {
+    for (size_t i = 0; i < pages.size(); ++i) ids_.insert(ids_.begin() + static_cast<ptrdiff_t>(i), pages[i].id());
+    refs_.insert(refs_.begin(), std::make_move_iterator(pages.begin()), std::make_move_iterator(pages.end()));
   }
   void Clear() {
     refs_.clear();

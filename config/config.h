@@ -76,6 +76,12 @@ struct Config {
       std::string compressor = "k8v4";
       double kv_budget = 0.5;
       int64_t draft_memory = 0;
+      struct SlowTier {
+        std::string path;
+        int64_t budget = int64_t{16} << 30;
+        bool direct = false;
+        int64_t staging = int64_t{64} << 20;
+      } slow_tier;
     } speculation;
     struct Approximate {
       bool allowed = true;

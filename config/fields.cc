@@ -149,6 +149,22 @@ std::vector<Field> MakeFields() {
        "Serve the multi-token head of a model that carries one, for the drafter mtp: each token then takes the KV of "
        "one "
        "attention layer more. Needs draft_tokens_max above 0."},
+      {"engine.speculation.slow_tier.path",
+       StringKind{+[](Config& c) -> std::string& { return c.engine.speculation.slow_tier.path; }, kPathBytesMax},
+       "Folder of the slow tier: full KV of LOSSLESS requests that draft on compressed KV moves there when "
+       "engine.kv_budget has no room for all, and streams back a layer at a time to verify; the file in it has no name "
+       "and ends with the process. Empty: no such tier."},
+      {"engine.speculation.slow_tier.budget",
+       BytesKind{+[](Config& c) -> int64_t& { return c.engine.speculation.slow_tier.budget; }, kMiB, 1024 * kTiB},
+       "Most bytes of it; requests whose KV finds no room stay in the fast tier."},
+      {"engine.speculation.slow_tier.direct",
+       BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.slow_tier.direct; }},
+       "Read it around the page cache (O_DIRECT), so that it takes no memory beside its staging."},
+      {"engine.speculation.slow_tier.staging",
+       BytesKind{+[](Config& c) -> int64_t& { return c.engine.speculation.slow_tier.staging; }, kMiB, kTiB},
+       "Memory for layers on their way, beside engine.kv_budget: two of each request that verifies at least, so it "
+       "says "
+       "how many do at once."},
 
       {"engine.approximate.allowed", BoolKind{+[](Config& c) -> bool& { return c.engine.approximate.allowed; }},
        "Whether requests may ask for APPROXIMATE answers, decoded on compressed KV; they never touch those of others."},

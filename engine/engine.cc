@@ -28,8 +28,10 @@ CacheJob GoOnWith(std::shared_ptr<cache::TreeWalk> walk, std::function<void(Cach
 
 struct Engine::Impl {
   Impl(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* const tokenizer,
-       const Clock& clock_in, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers)
-      : clock(clock_in), loop(options, std::move(model), tokenizer, clock_in, plan, std::move(tiers)) {}
+       const Clock& clock_in, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers,
+       std::unique_ptr<SlowStore> slow)
+      : clock(clock_in),
+        loop(options, std::move(model), tokenizer, clock_in, plan, std::move(tiers), std::move(slow)) {}
 
   void ThreadMain() {
     while (!loop.inbox().stopped()) {
@@ -55,8 +57,14 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, s
   }
   StatusOr<MemoryPlan> plan = PlanMemory(model->spec(), options);
   if (!plan.ok()) return plan.status();
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan, std::move(tiers))));
+  std::unique_ptr<SlowStore> slow;
+  if (!options.slow_tier.path.empty()) {
+    StatusOr<std::unique_ptr<SlowStore>> opened = SlowStore::Open(options.slow_tier);
+    if (!opened.ok()) return opened.status();
+    slow = *std::move(opened);
+  }
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan, std::move(tiers), std::move(slow))));
 }
 
 Engine::~Engine() { Stop(); }

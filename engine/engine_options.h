@@ -6,6 +6,7 @@
 
 #include "cache/cache_tuning.h"
 #include "config/config.h"
+#include "engine/slow/slow_store.h"
 #include "engine/speculate/drafter.h"
 
 namespace invar::engine {
@@ -28,6 +29,7 @@ struct EngineOptions {
   int32_t draft_tokens_max = 64;  // Most of one draft; 0: no request may speculate.
   std::vector<DrafterKind> drafters = DrafterKinds();
   int64_t draft_memory_bytes = int64_t{1} << 27;  // For views that drafters draft on, beside the KV budget.
+  SlowTierOptions slow_tier = {};                 // For full KV of those who draft on views.
   bool approximates = true;                       // Requests may ask for answers on compressed views.
   bool check_integrity_every_step = false;        // Tests; otherwise when idle.
   bool poison_freed_memory = false;               // Tests: freed pages and slots are filled with NaN.

@@ -101,8 +101,10 @@ struct SpeculationReport {
   int32_t rounds = 0;  // Drafts verified.
   int32_t drafted_tokens = 0;
   int32_t accepted_tokens = 0;
-  std::string fallback_reason;  // Why most steps had no draft (stats.h); empty: that was not so.
-  std::string compressor = {};  // What drafts were made on, with all settings; empty: full KV, or none were.
+  std::string fallback_reason;       // Why most steps had no draft (stats.h); empty: that was not so.
+  int64_t slow_tier_bytes = 0;       // Of its full KV, what lay there at the end, not in the fast tier,
+  int64_t slow_tier_bytes_read = 0;  // and what was read of it on the way.
+  std::string compressor = {};       // What drafts were made on, with all settings; empty: full KV, or none were.
 };
 
 // What an approximate answer was computed on.

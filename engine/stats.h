@@ -43,6 +43,21 @@ struct ViewStats {
   int64_t body_bytes = 0;         // Of those, without their tails' pages.
 };
 
+// Full KV of running sequences in the slow tier.
+struct SlowTierStats {
+  // Counters.
+  int64_t moved_out = 0, brought_back = 0;  // Sequences.
+  int64_t written_bytes = 0;
+  int64_t streams = 0;  // Of a sequence's full KV into a forward.
+  int64_t streamed_bytes = 0;
+  int64_t read_ns = 0;   // That reading them took,
+  int64_t stall_ns = 0;  // and that forwards waited for it.
+  int64_t failures = 0;
+  // Now.
+  int64_t away = 0;  // Sequences.
+  int64_t used_bytes = 0;
+};
+
 // Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
 // any snapshot.
 struct EngineStats {
@@ -62,6 +77,7 @@ struct EngineStats {
   cache::PlacementReport cache;
   SpeculationStats speculation;
   ViewStats views;
+  SlowTierStats slow_tier;
   bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
   int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };

@@ -69,7 +69,10 @@ class FingerprintModel final : public Model {
   kernels::ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
     CheckSpans(spec_, spans);
     int64_t row = 0;
-    for (const ForwardSpan& span : spans) row = RunSpan(memory, span, row);
+    for (const ForwardSpan& span : spans) {
+      Check(span.away == nullptr, "KV of hashes lies in pages");
+      row = RunSpan(memory, span, row);
+    }
     return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
   }
 

@@ -22,6 +22,15 @@ void CheckView(const ModelSpec& spec, const ForwardSpan& span) {
   }
 }
 
+// Positions of the span's pages begin behind what is away.
+void CheckAway(const ModelSpec& spec, const ForwardSpan& span) {
+  Check(span.view.empty() && spec.attention.shape.window == 0, "full KV that is away is all seen", span.away_pages);
+  const int64_t away = int64_t{kernels::kPageTokens} * span.away_pages;
+  Check(span.away_pages > 0 && away <= span.first.value(), "what is away lies before the span", span.away_pages,
+        span.first);
+  Check(span.kv_from.value() <= span.first.value(), "a span behind what is away writes its rows", span.kv_from);
+}
+
 void CheckCopies(const Position first, const int64_t end, const std::span<const StateCopy> checkpoints) {
   Position before = first;
   for (const StateCopy& copy : checkpoints) {
@@ -42,9 +51,11 @@ void CheckSpan(const ModelSpec& spec, const ForwardSpan& span) {
   const int64_t end = span.first.value() + rows;
   Check(rows > 0 && span.first.value() >= 0 && end <= spec.max_sequence_tokens,
         "a span lies inside the model's positions", span.first, rows);
+  if (span.away != nullptr) CheckAway(spec, span);
+  Check(span.away != nullptr || span.away_pages == 0, "pages that are away come from somewhere", span.away_pages);
   if (span.view.empty()) {
-    Check(static_cast<int64_t>(span.pages.size()) * kernels::kPageTokens >= end || spec.attention_layers == 0,
-          "pages cover the span", span.pages.size(), end);
+    const int64_t covered = (static_cast<int64_t>(span.pages.size()) + span.away_pages) * kernels::kPageTokens;
+    Check(covered >= end || spec.attention_layers == 0, "pages cover the span", covered, end);
   } else {
     CheckView(spec, span);
   }

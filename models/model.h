@@ -112,9 +112,19 @@ class QueryObserver {
   virtual void Queries(int32_t layer, const kernels::Activations& queries) = 0;
 };
 
+// Full KV of a sequence's first whole pages that lies elsewhere than in its pages, layer by layer. Whoever brings it
+// may still be at it while the forward runs. Threads: the one that calls Forward.
+class KvSource {
+ public:
+  virtual ~KvSource() = default;
+  // Those pages of the `layer`-th attention layer, side by side, as kernels::KvEncoding::kDense has them; waits until
+  // they are there. Asked for each layer once, in their order; valid until the next call.
+  virtual const std::byte* Layer(int32_t layer) = 0;
+};
+
 // `tokens` at positions [first, first + tokens.size()) of one sequence.
-// Requires: KV of [0, max(first, kv_from)) lies in `pages`, whose entries cover the span's last position; `state` holds
-// the state after first tokens (all zero bytes when first is 0).
+// Requires: KV of [0, max(first, kv_from)) lies in `pages` (but for `view` and `away`), whose entries cover the span's
+// last position; `state` holds the state after first tokens (all zero bytes when first is 0).
 struct ForwardSpan {
   std::span<const TokenId> tokens;
   Position first;
@@ -132,6 +142,10 @@ struct ForwardSpan {
   // span's rows become the next slots of each. `pages` then hold the slots behind the bodies: entry i those of
   // [64 (body.pages + i), ...). Requires: no layer has a window; kv_from is 0.
   std::span<const ViewLayer> view = {};
+  // Given: KV of the sequence's first `away_pages` pages comes from here, all before `first`, and `pages` begin behind
+  // them. The bits are those of KV in pages. Requires: no layer has a window; no view.
+  KvSource* away = nullptr;
+  int32_t away_pages = 0;
   QueryObserver* observer = nullptr;
   // Where given, the span's tokens are not certain yet: `state` is left as it was, and what takes it over the first n
   // of them is written here for Advance. Room for the span's rows, at kStateLogAlignment; no checkpoints then. Unused

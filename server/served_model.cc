@@ -180,6 +180,10 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
                               .logprobs_max = config.limits.logprobs_max,
                               .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
                               .draft_memory_bytes = DraftMemory(options),
+                              .slow_tier = {.path = options.speculation.slow_tier.path,
+                                            .budget_bytes = options.speculation.slow_tier.budget,
+                                            .direct = options.speculation.slow_tier.direct,
+                                            .staging_bytes = options.speculation.slow_tier.staging},
                               .approximates = options.approximate.allowed},
                              std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
   if (!created.ok()) return created.status();

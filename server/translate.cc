@@ -640,7 +640,9 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   kv.set_exact(!on_view);
   if (on_view) kv.set_compressor(event.view->compressor);
   if (event.speculation.has_value()) kv.set_compressor(event.speculation->compressor);
-  kv.set_fast_tier_bytes(on_view ? event.view->bytes : event.kv_bytes);
+  const int64_t slow_bytes = event.speculation.has_value() ? event.speculation->slow_tier_bytes : 0;
+  kv.set_fast_tier_bytes(on_view ? event.view->bytes : event.kv_bytes - slow_bytes);
+  if (event.speculation.has_value()) kv.set_slow_tier_bytes_read(event.speculation->slow_tier_bytes_read);
   kv.set_full_bytes(event.kv_bytes);
   kv.set_numerics_id(form.numerics_id);
   v1::Timing& timing = *finished.mutable_timing();

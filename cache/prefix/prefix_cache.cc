@@ -248,12 +248,47 @@ void PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> 
 
 // --- A sequence that goes on by itself ---
 
-void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const TimeNs now) {
+void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const int32_t pages,
+                              const TimeNs now) {
   Check(lease.emissions_.empty(), "a span is committed before its pages go");
-  if (lease.publishes_) Publish(lease, computed, now);
-  lease.publishes_ = false;
+  if (lease.parted_ == 0) lease.published_until_parted_ = lease.publishes_;
+  const bool shares = std::exchange(lease.publishes_, false);
+  if (shares) Publish(lease, computed, now);
   lease.places_.clear();
+  lease.parted_ += pages;
+  lease.pages_.RemoveFirst(pages);
+  if (shares) KeepCopies(lease, now);
+}
+
+// Of what is left the tree has the beginning. Held by this sequence, it would be a leaf that cannot be cut, and what
+// was given up would lie above it: neither live nor to be had.
+void PrefixCache::KeepCopies(PrefixLease& lease, const TimeNs now) {
+  const int32_t kept = lease.pages_.size();
+  std::vector<std::vector<std::byte>> copies(static_cast<size_t>(kept));
+  for (int32_t p = 0; p < kept && memory_.pages().arena() != nullptr; ++p) {
+    const std::span<const std::byte> bytes = lease.pages_.ref(p).bytes();
+    copies[static_cast<size_t>(p)].assign(bytes.begin(), bytes.end());
+  }
   lease.pages_.Clear();
+  for (const std::vector<std::byte>& copy : copies) {
+    PageRef page = TakePage(now);
+    page.CopyFrom(copy);
+    lease.pages_.Append(std::move(page));
+  }
+}
+
+std::vector<PageRef> PrefixCache::TakePages(const int32_t count, const TimeNs now) {
+  std::vector<PageRef> pages;
+  for (int32_t i = 0; i < count; ++i) pages.push_back(TakePage(now));
+  return pages;
+}
+
+void PrefixCache::TakeBackPages(PrefixLease& lease, std::vector<PageRef> pages) {
+  Check(static_cast<int32_t>(pages.size()) == lease.parted_, "all that was given up comes back", pages.size(),
+        lease.parted_);
+  lease.pages_.Prepend(std::move(pages));
+  lease.publishes_ = lease.published_until_parted_;
+  lease.parted_ = 0;
 }
 
 ByteClaim PrefixCache::Reserve(const int64_t bytes, const TimeNs now) {

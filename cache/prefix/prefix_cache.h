@@ -50,7 +50,9 @@ class PrefixCache {
   void Extend(PrefixLease& lease, int32_t end, TimeNs now);
   void Emit(PrefixLease& lease, int32_t first, int32_t end, TimeNs now, std::vector<StateEmission>& out);
   void Commit(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
-  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, TimeNs now);
+  void GiveUpPages(PrefixLease& lease, std::span<const TokenId> computed, int32_t pages, TimeNs now);
+  std::vector<PageRef> TakePages(int32_t count, TimeNs now);
+  void TakeBackPages(PrefixLease& lease, std::vector<PageRef> pages);
   ByteClaim Reserve(int64_t bytes, TimeNs now);
   void Release(PrefixLease lease, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
   FlushReport Flush(const FlushOptions& what);
@@ -86,6 +88,7 @@ class PrefixCache {
   PageTable SharePages(Match& found, TimeNs now);
   static void ExpectDemand(PrefixLease& lease, const PrefixQuery& query, int32_t matched, int32_t turns);
   void MeetPlanned(Node& node, TimeNs now);
+  void KeepCopies(PrefixLease& lease, TimeNs now);
   PageRef TakePage(TimeNs now);
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);

@@ -137,7 +137,8 @@ void CompressedKv::ForPieces(const size_t layer, const PageRows& rows, const int
   const models::ModelSpec& spec = model_.spec();
   for (int64_t place = first; place < end;) {
     const int64_t count = std::min(kPage - place % kPage, end - place);
-    visit(rows.arena + int64_t{rows.pages[static_cast<size_t>(place / kPage)].value()} * spec.page_bytes +
+    visit(rows.arena +
+              int64_t{rows.pages[static_cast<size_t>((place - rows.first) / kPage)].value()} * spec.page_bytes +
               spec.attention.page_offsets_bytes[layer],
           place, count);
     place += count;

@@ -26,6 +26,7 @@ namespace invar::engine {
 struct PageRows {
   std::byte* arena = nullptr;
   std::span<const PageId> pages;
+  int32_t first = 0;  // Place that the first of them begins with: a whole page's.
 };
 
 // Why no view can stand for this model's KV; empty where one can.

@@ -31,7 +31,7 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
                            const std::span<const TokenId> computed, const TimeNs now) {
   const auto tokens = static_cast<int32_t>(computed.size());
   Check(IsDue(tokens), "a view is brought up to date at its boundaries", tokens, boundary_);
-  const PageRows pages{cache.memory().pages().arena(), lease.pages().ids()};
+  const PageRows pages{.arena = cache.memory().pages().arena(), .pages = lease.pages().ids()};
   if (serves()) {
     kv_.TakeTail(pages, tokens - kv_.tokens());
     kv_.Settle(&log_);
@@ -53,7 +53,7 @@ void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease
 // What it holds goes before the bodies take its place in the budget, so that both need not fit there at once.
 void ServedView::Replace(cache::CacheManager& cache, cache::PrefixLease& lease, const std::span<const TokenId> computed,
                          const TimeNs now) {
-  cache.GiveUpPages(lease, computed, now);
+  cache.GiveUpPages(lease, computed, lease.pages().size(), now);
   claim_.reset();
   claim_ = cache.Reserve(kv_.body_bytes(), now);
   cache.Extend(lease, kv_.tail_slots(), now);

@@ -37,6 +37,12 @@ Step Admission::PlanAndAdmit(const double prefill_rate) {
   return step;
 }
 
+MemoryNeed Admission::Need() {
+  TakeSnapshot();
+  LookUpNext();
+  return {.free_pages = snapshot_.free_pages, .wanted_pages = PagesWanted(snapshot_, limits_)};
+}
+
 void Admission::TakeSnapshot() {
   snapshot_.running.clear();
   snapshot_.waiting.clear();
@@ -52,16 +58,17 @@ void Admission::TakeSnapshot() {
                       .priority = sequence->request().priority,
                       .arrival = id.value(),
                       .paused = sequence->paused() || sequence->awaits_tier(),
+                      .waits = sequence->waits(),
                       .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
                       .computed = sequence->computed(),
                       .total = static_cast<int32_t>(sequence->tokens().size()),
                       .logits_from = sequence->logits_from(),
+                      .saved_tokens = sequence->saved_tokens(),
                       .pages = sequence->pages(),
                       .own_pages = sequence->own_pages(cache_.memory().pages()),
                       .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
                       .drafted = static_cast<int32_t>(sequence->draft().size())};
     if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
-      view.saved_tokens = served->saved_tokens();
       view.span_end = served->SpanEnd(view.computed);
       view.spare_pages = served->SparePages(view.computed);
       view.parts = served->Parts(view.computed);

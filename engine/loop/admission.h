@@ -25,6 +25,12 @@ namespace invar::engine {
 // short stalls do not cost a recomputation, and far below the time after which callers end it.
 inline constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
+// Of pages, in the fast tier.
+struct MemoryNeed {
+  int32_t free_pages = 0;
+  int32_t wanted_pages = 0;
+};
+
 class Admission {
  public:
   // `reuses`: requests may read and write what is cached. Requires: references outlive this.
@@ -35,6 +41,9 @@ class Admission {
   // The next step, its preemptions and admissions done. `prefill_rate`: tokens a second at which prompts are run, 0
   // where that is not known yet; decides whether tiers pay.
   Step PlanAndAdmit(double prefill_rate);
+
+  // Before that: what there is room for, and what is asked for.
+  MemoryNeed Need();
 
   // What a request of these tokens asks of the cache. Requires: the query lives no longer than both.
   cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,

@@ -60,7 +60,12 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {
   std::optional<ViewReport> view = ReportView(sequence);
   cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
-  sequence.Finish(kv_bytes, speculator_.End(sequence), std::move(view), clock_.Now());
+  std::optional<SpeculationReport> speculation = speculator_.End(sequence);
+  if (speculation.has_value()) {
+    speculation->slow_tier_bytes = sequence.away_pages() * model_.spec().page_bytes;
+    speculation->slow_tier_bytes_read = sequence.streamed_bytes();
+  }
+  sequence.Finish(kv_bytes, std::move(speculation), std::move(view), clock_.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats_.finished_stop : stats_.finished_length);
   shares_.Leave(sequence.request().tenant);
   live_.erase(sequence.id());

@@ -17,8 +17,8 @@
 
 namespace invar::engine {
 
-// What reading its logits did to a sequence.
-enum class End { kGoesOn, kFinished, kNotFinite };
+// What reading its logits did to a sequence; kLost: they are not its logits, and were not read.
+enum class End { kGoesOn, kFinished, kNotFinite, kLost };
 struct Outcome {
   int32_t rows = 0;  // Of the span, those whose tokens are certain.
   End end = End::kGoesOn;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/numerics.h"
 
 namespace invar::engine {
 namespace {
@@ -78,6 +79,11 @@ void Sequence::Arrived(const int64_t ticket, const std::string_view tier) {
   if (ticket_ != ticket) return;
   ticket_.reset();
   if (!admitted_at_.has_value()) reuse_.tier = tier;
+}
+
+int32_t Sequence::saved_tokens() const {
+  if (view_ != nullptr) return view_->saved_tokens();
+  return away_pages() * kernels::kPageTokens;
 }
 
 cache::PrefixLease Sequence::Preempt() {

@@ -25,6 +25,7 @@
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
+#include "engine/slow/away_kv.h"
 #include "models/text.h"
 
 namespace invar::engine {
@@ -75,6 +76,21 @@ class Sequence {
   ServedView* view() { return view_.get(); }
   const ServedView* view() const { return view_.get(); }
 
+  // --- The slow tier ---
+  // Null where all its KV lies in the fast tier, and nothing of it is on its way out.
+  AwayKv* away() { return away_.get(); }
+  const AwayKv* away() const { return away_.get(); }
+  void SetAway(std::unique_ptr<AwayKv> away) { away_ = std::move(away); }
+  // Whether it stands aside in this step: its KV has no turn to come.
+  bool waits() const { return waits_; }
+  void SetWaits(const bool waits) { waits_ = waits; }
+  void AddStreamed(const int64_t bytes) { streamed_bytes_ += bytes; }
+  int64_t streamed_bytes() const { return streamed_bytes_; }
+  int32_t away_pages() const { return away_ == nullptr ? 0 : away_->pages(); }
+
+  // Computed positions that take no places in its pages.
+  int32_t saved_tokens() const;
+
   // --- Speculation ---
   // Guesses for the tokens behind the known ones; of a decoding sequence only. Never part of `tokens`: a token gets
   // there by being sampled.
@@ -89,6 +105,8 @@ class Sequence {
   cache::PrefixLease Preempt();
   void ForgetComputed() {
     computed_ = 0;
+    away_.reset();
+    waits_ = false;
     if (view_ != nullptr) view_->Forget();
   }
   // `length` more tokens are in the cache.
@@ -133,6 +151,9 @@ class Sequence {
   std::optional<cache::PrefixLease> lease_;
   OwnPages own_pages_;
   const std::unique_ptr<ServedView> view_;
+  std::unique_ptr<AwayKv> away_;
+  bool waits_ = false;
+  int64_t streamed_bytes_ = 0;
   PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.
   int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.
   bool asked_tiers_ = false;

@@ -65,7 +65,7 @@ cache::Backing BackingOf(const EngineOptions& options) {
 
 StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model,
                    const models::Tokenizer* const tokenizer, const Clock& clock, const MemoryPlan& plan,
-                   std::vector<std::unique_ptr<cache::Tier>> tiers)
+                   std::vector<std::unique_ptr<cache::Tier>> tiers, std::unique_ptr<SlowStore> slow)
     : options_(options),
       clock_(clock),
       tokenizer_(tokenizer),
@@ -93,8 +93,12 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                    .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
                    .own = &draft_memory_},
                   options.draft_tokens_max, rows_, request_limits_.usable_ids, clock),
+      slow_tier_(slow == nullptr ? nullptr
+                                 : std::make_unique<SlowTier>(std::move(slow), options.slow_tier.staging_bytes, spec(),
+                                                              cache_, clock)),
       live_(runner_.model(), cache_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
+      residents_(slow_tier_.get(), options.slow_tier.eager, cache_, live_, speculator_, admission_),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
@@ -114,9 +118,10 @@ bool StepLoop::RunOneStep() {
 
   const int64_t moves_before = live_.moves();
   Draft();
+  const bool resides = residents_.Move();
   const Step step = admission_.PlanAndAdmit(prefill_rate_);
   RunSpans(step);
-  if (!had_mail && !arrived && !ended && live_.moves() == moves_before && step.empty()) return false;
+  if (!had_mail && !arrived && !ended && !resides && live_.moves() == moves_before && step.empty()) return false;
 
   PublishStats();
   if (options_.check_integrity_every_step || live_.empty()) CheckIntegrity();
@@ -184,9 +189,10 @@ void StepLoop::RunSpans(const Step& step) {
   // Views give memory back, so they come before whoever takes some.
   for (const SpanWork& work : batch_) MakeViewReady(*work.sequence);
   for (size_t i = 0; i < batch_.size(); ++i) {
-    const ServedView* const view = batch_[i].sequence->view();
+    Sequence& sequence = *batch_[i].sequence;
     const int32_t end = step.spans[i].first + step.spans[i].length;
-    cache_.Extend(batch_[i].sequence->lease(), end - (view == nullptr ? 0 : view->saved_tokens()), now);
+    cache_.Extend(sequence.lease(), end - sequence.saved_tokens(), now);
+    if (sequence.away_pages() > 0) batch_[i].stream = residents_.StreamOf(sequence);
   }
   // What is not certain may not be kept: a draft's checkpoints wait until it is verified.
   for (size_t i = 0; i < batch_.size(); ++i) {
@@ -197,10 +203,13 @@ void StepLoop::RunSpans(const Step& step) {
   const std::span<const SpanResult> results = runner_.Run(cache_.memory(), step.spans, batch_);
   ends_.clear();
   for (size_t i = 0; i < results.size(); ++i) {
-    const Outcome outcome = reader_.Read(*batch_[i].sequence, results[i]);
+    const Outcome outcome =
+        HasFullKv(batch_[i]) ? reader_.Read(*batch_[i].sequence, results[i]) : Outcome{0, End::kLost};
     batch_[i].certain = outcome.rows;
     ends_.push_back(outcome.end);
-    if (step.spans[i].drafted > 0 && outcome.end != End::kNotFinite) Emit(batch_[i], step.spans[i].first, outcome.rows);
+    if (step.spans[i].drafted > 0 && outcome.rows > 0 && outcome.end != End::kNotFinite) {
+      Emit(batch_[i], step.spans[i].first, outcome.rows);
+    }
   }
   runner_.Settle(cache_.memory(), batch_);
   for (size_t i = 0; i < batch_.size(); ++i) Settle(*batch_[i].sequence, ends_[i]);
@@ -222,6 +231,15 @@ void StepLoop::MakeViewReady(Sequence& sequence) {
   stats_.views.upkeep_ns += clock_.Now() - begin;
 }
 
+// Whether the span really saw all of its sequence's KV; ends what brought it.
+bool StepLoop::HasFullKv(SpanWork& work) {
+  if (work.stream == nullptr) return true;
+  const Status status = work.stream->status();
+  work.stream.reset();
+  if (!status.ok()) residents_.Failed(status);
+  return status.ok();
+}
+
 void StepLoop::Emit(SpanWork& work, const int32_t first, const int32_t rows) {
   emissions_.clear();
   cache_.Emit(work.sequence->lease(), first, first + rows, clock_.Now(), emissions_);
@@ -234,6 +252,8 @@ void StepLoop::Settle(Sequence& sequence, const End end) {
     live_.Fail(sequence, Internal("the model gave a logit that is not a finite number"), stats_.failed);
     return;
   }
+  // Its tokens are all there; what they were computed from is computed again.
+  if (end == End::kLost) return live_.Preempt(sequence);
   cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
   if (end == End::kFinished) live_.Finish(sequence, KvBytes(sequence));
 }
@@ -260,6 +280,7 @@ void StepLoop::PublishStats() {
   stats_.views.body_bytes = cache_.memory().reserved_bytes();
   stats_.cache = cache_.Report();
   stats_.speculation = speculator_.stats();
+  stats_.slow_tier = residents_.stats();
   stats_.prefix_reuse_possible = why_nothing_is_reused_.empty();
   inbox_.Publish(stats_);
 }
@@ -278,7 +299,7 @@ void StepLoop::CheckIntegrity() const {
   int32_t slots = 0;
   int64_t view_bytes = 0;
   for (const auto& [id, sequence] : live_) {
-    const int32_t saved = sequence->view() == nullptr ? 0 : sequence->view()->saved_tokens();
+    const int32_t saved = sequence->saved_tokens();
     view_bytes += sequence->view() == nullptr ? 0 : sequence->view()->bytes();
     if (!sequence->has_lease()) continue;
     const std::span<const PageId> held = sequence->lease().pages().ids();

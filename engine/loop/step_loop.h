@@ -15,6 +15,7 @@
 #include "engine/loop/bind_model.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/live_sequences.h"
+#include "engine/loop/residents.h"
 #include "engine/loop/row_reader.h"
 #include "engine/loop/runner.h"
 #include "engine/loop/sequence.h"
@@ -30,9 +31,10 @@ namespace invar::engine {
 
 class StepLoop {
  public:
-  // As Engine::Create. `plan`: of PlanMemory.
+  // As Engine::Create. `plan`: of PlanMemory. `slow`: null where there is no slow tier.
   StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* tokenizer,
-           const Clock& clock, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers);
+           const Clock& clock, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers,
+           std::unique_ptr<SlowStore> slow);
 
   // One step; false: there was nothing to do.
   bool RunOneStep();
@@ -54,6 +56,7 @@ class StepLoop {
   void Draft();
   void RunSpans(const Step& step);
   void MakeViewReady(Sequence& sequence);
+  bool HasFullKv(SpanWork& work);
   void Emit(SpanWork& work, int32_t first, int32_t rows);
   void Settle(Sequence& sequence, End end);
   void LearnRate(int64_t prefilled, TimeNs took);
@@ -78,8 +81,10 @@ class StepLoop {
   const kernels::RowSampler rows_;
   cache::CacheMemory draft_memory_;  // Before the drafters, who hold it.
   Speculator speculator_;
+  std::unique_ptr<SlowTier> slow_tier_;  // Before the sequences, whose KV lies in it.
   LiveSequences live_;
   Admission admission_;
+  Residents residents_;
   RowReader reader_;
   double prefill_rate_ = 0;  // Tokens a second of the last larger steps; 0: none yet.
   // Of the step under way, kept for their memory.

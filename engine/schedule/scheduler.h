@@ -42,12 +42,14 @@ struct SequenceView {
   int32_t priority = 0;
   int64_t arrival = 0;   // Unique; smaller is older.
   bool paused = false;   // Its reader is behind: it must not run.
+  bool waits = false;    // It has no use for a span in this step, and keeps its memory.
   bool yields = false;   // Paused so long that waiting requests may take its memory.
   int32_t computed = 0;  // Tokens whose KV and state exist.
   int32_t total = 0;     // Tokens known; computed < total.
   int32_t logits_from =
       0;  // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
-  // Of `computed`, those that take no places in its pages: of a sequence on a compressed view.
+  // Of `computed`, those that take no places in its pages: of a sequence on a compressed view,
+  // or whose old pages are away.
   int32_t saved_tokens = 0;
   int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; above `computed`.
   int32_t spare_pages = 0;       // Pages that must be free beside those of its span, for it to run at all,
@@ -69,6 +71,9 @@ struct Snapshot {
 
 // Whose turn it is, as an index into `waiting`; nullopt: nobody's.
 std::optional<size_t> NextWaiting(const Snapshot& snapshot);
+
+// Pages that those who run and the one whose turn it is would take beyond what they hold, to be computed and to go on.
+int32_t PagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits);
 
 // Requires: every sequence fits the pool when it is alone (checked at Submit); limits >= 1. Threads: any.
 Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits);

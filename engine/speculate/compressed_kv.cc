@@ -107,9 +107,14 @@ class CompressedKvDrafter final : public Drafter {
     return found != drafting_.end() && found->second.kv.has_value();
   }
 
+  int32_t ViewTokens(const SequenceId id) const override {
+    return IsReady(id) ? drafting_.find(id)->second.kv->tokens() : 0;
+  }
+
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
-    if (computed == 0) return;
+    // What is away is not read here: a view that was lost is made again when all is back.
+    if (computed == 0 || (turn.away_pages > 0 && !IsReady(turn.id))) return;
     Drafting& drafting = drafting_.try_emplace(turn.id, *this, model_, turn).first->second;
     drafting.last_asked = calls_;
     if (drafting.kv.has_value() ? Follow(drafting, turn, computed) : Make(drafting, turn, computed)) return;
@@ -152,7 +157,9 @@ class CompressedKvDrafter final : public Drafter {
   };
 
   // --- Views ---
-  PageRows FullKv(const DraftTurn& turn) const { return {sequences_.pages().arena(), turn.pages}; }
+  PageRows FullKv(const DraftTurn& turn) const {
+    return {sequences_.pages().arena(), turn.pages, turn.away_pages * kernels::kPageTokens};
+  }
   PageRows Tail(const Drafting& drafting) const { return {own_.pages().arena(), drafting.tail_ids}; }
 
   // False: there is no memory for it.

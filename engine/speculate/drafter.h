@@ -28,6 +28,9 @@ struct DraftTurn {
   // What it holds: KV of all tokens but the last, and places behind it that nobody else reads and forwards will write;
   // the state after all tokens but the last.
   std::span<const PageId> pages;
+  // Its first pages that are away: `pages` begin behind them. What is not away is what came since its last turn at
+  // least.
+  int32_t away_pages = 0;
   SlotId state;
   int32_t most = 0;  // At least 1.
   // What the request wants it to draft on, of drafters that compress.
@@ -43,6 +46,8 @@ class Drafter {
   virtual ~Drafter() = default;
   // Whether the sequence's next turn takes no more than drafting: false where something must be made first.
   virtual bool IsReady(SequenceId /*id*/) const { return true; }
+  // Tokens that its view of the sequence's KV stands for; 0: there is none.
+  virtual int32_t ViewTokens(SequenceId /*id*/) const { return 0; }
   // Brings what it keeps of the sequence up to date. Before each Propose.
   virtual void Prepare(DraftTurn& /*turn*/) {}
   // All turns of a step together. Effects: may keep what it learns of a sequence until Forget.

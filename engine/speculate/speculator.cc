@@ -49,7 +49,9 @@ DraftWish Speculator::WishOf(const Sequence& sequence, const int32_t sequences) 
   // The last token that it may generate needs no row behind it.
   wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
   // A draft that found no place in the last step is there already.
-  wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(0)
+  // A verify of what is away costs a stream: it is worth the longest draft.
+  const int32_t unless_told = sequence.away_pages() > 0 ? draft_tokens_max_ : 0;
+  wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(unless_told)
                                         : static_cast<int32_t>(sequence.draft().size());
   wish.acceptance = live.record.acceptance();
   wish.credit = live.record.credit();
@@ -93,6 +95,7 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
     turns[wish.drafter].push_back({.id = sequence.id(),
                                    .tokens = sequence.tokens(),
                                    .pages = sequence.lease().pages().ids(),
+                                   .away_pages = sequence.away_pages(),
                                    .state = sequence.lease().slot(),
                                    .most = wishes[i].length,
                                    .compressor = wish.compressor,
@@ -189,6 +192,12 @@ void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) 
     rows += span.length;
   }
   if (rows > 0) times_.Observe(rows, took);
+}
+
+bool Speculator::DraftsWithoutFullKv(const Sequence& sequence) const {
+  const auto found = drafters_.find(sequence.request().speculation.drafter);
+  return found != drafters_.end() && sequence.computed() > 0 &&
+         found->second.drafter->ViewTokens(sequence.id()) == sequence.computed();
 }
 
 SpeculationStats Speculator::stats() const {

@@ -44,6 +44,9 @@ class Speculator {
   // Forgets the sequence. Empty where it did not ask for speculation.
   std::optional<SpeculationReport> End(const Sequence& sequence);
 
+  // Whether the sequence drafts on a view of all that is computed, so that drafts do without its full KV.
+  bool DraftsWithoutFullKv(const Sequence& sequence) const;
+
   SpeculationStats stats() const;
 
  private:

@@ -84,6 +84,7 @@ class FullAttention final : public Mixer {
                              .q_out = views.q});
     if (pass.keys_only) return;
     Observe(pass, views.q);
+    AwaitKv(pass);
     Attend(pass, views);
     Multiply(pass.backend, views.out, output_weight_, output_bias_, kernels::LinearMode::kAdd, residual);
   }
@@ -137,10 +138,18 @@ class FullAttention final : public Mixer {
     for (size_t i = 0; i < pass.spans.size(); ++i) {
       kernels::KvSpan& span = pass.kv_spans[i];
       span.kv.layer_offset_bytes = page_offset_bytes_;
+      if (pass.spans[i].away != nullptr) span.kv.body = {.pages = pass.spans[i].away_pages};
       if (pass.spans[i].view.empty()) continue;
       const ViewLayer& view = pass.spans[i].view[static_cast<size_t>(layer_)];
       span.kv.body = view.body;
       span.first_position = view.slots;
+    }
+  }
+
+  // As late as can be: it may still be on its way.
+  void AwaitKv(const ForwardPass& pass) const {
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      if (pass.spans[i].away != nullptr) pass.kv_spans[i].kv.body.bytes = pass.spans[i].away->Layer(layer_);
     }
   }
 

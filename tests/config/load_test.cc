@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"bool_one", "metrics:\n  vllm_aliases: 1\n", "wants true or false"},
         BadFile{"bool_case", "metrics:\n  vllm_aliases: True\n", "wants true or false"},
         BadFile{"bool_quoted", "metrics:\n  vllm_aliases: \"true\"\n", "found quoted text"},
-        BadFile{"bytes_unit", "engine:\n  kv_budget: 1GB\n", "wants a size such as 64KiB"},
+        BadFile{"bytes_unit", "engine:\n  kv_budget: 1GB\n", "wants a size such as 1MiB"},
         BadFile{"bytes_space", "engine:\n  kv_budget: 1 GiB\n", "engine.kv_budget"},
         BadFile{"bytes_overflow", "engine:\n  kv_budget: 9999999999999TiB\n", "engine.kv_budget"},
         BadFile{"bytes_small", "engine:\n  kv_budget: 1KiB\n", "1MiB to 64TiB"},

@@ -275,5 +275,66 @@ TEST(LosslessSpeculation, TheConfigurationNamesTheDrafterAndMayForbidDrafts) {
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.draft_tokens_max"));
 }
 
+// Six requests of which five fit: full KV moves out so that all run, and comes back a layer at a time.
+TEST(SlowTier, AnswersAreThoseOfExactRequestsBitForBit) {
+  std::vector<v1::GenerateRequest> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    v1::GenerateRequest request = Periodic(300 + i, 150);
+    request.mutable_sampling()->set_temperature(i % 2 == 0 ? 0.0F : 0.8F);
+    request.mutable_sampling()->set_seed(20 + i);
+    requests.push_back(request);
+  }
+  std::vector<Outcome> exact;
+  {
+    RunningDaemon daemon(TinyConfig());
+    for (const v1::GenerateRequest& request : requests) exact.push_back(Collect(*daemon.NewStub(), request));
+  }
+  config::Config config = TinyConfig();
+  config.engine.kv_budget = 2 << 20;
+  config.engine.speculation.draft_memory = 16 << 20;
+  config.engine.speculation.slow_tier.path = testing::TempDir();
+  RunningDaemon daemon(config);
+  std::vector<Outcome> found(requests.size());
+  std::vector<std::thread> callers;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    callers.emplace_back([&, i] {
+      v1::GenerateRequest request = Compressed(requests[i], "int8");
+      request.mutable_kv_policy()->set_draft_tokens(7);
+      found[i] = Collect(*daemon.NewStub(), request);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  int64_t read = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(found[i].status.ok()) << found[i].status.error_message();
+    EXPECT_EQ(found[i].token_ids, exact[i].token_ids) << i;
+    EXPECT_EQ(found[i].logit_bits, exact[i].logit_bits) << i;
+    EXPECT_TRUE(found[i].finished.kv().exact());
+    EXPECT_LE(found[i].finished.kv().fast_tier_bytes(), found[i].finished.kv().full_bytes());
+    read += found[i].finished.kv().slow_tier_bytes_read();
+  }
+  ASSERT_TRUE(daemon.BecomesIdle());
+  const std::string text = daemon.daemon().MetricsText();
+  EXPECT_GT(read, 0);
+  EXPECT_GE(MetricSum(text, "invar_slow_tier_moved_out_total"), 1);
+  EXPECT_EQ(MetricSum(text, "invar_slow_tier_streamed_bytes_total"), read);
+  EXPECT_EQ(MetricSum(text, "invar_slow_tier_failures_total"), 0);
+  EXPECT_EQ(MetricSum(text, "invar_slow_tier_requests"), 0);
+  EXPECT_EQ(MetricSum(text, "invar_slow_tier_used_bytes"), 0);
+}
+
+TEST(SlowTier, AFolderThatIsNotEndsTheStart) {
+  config::Config config = TinyConfig();
+  config.engine.speculation.slow_tier.path = testing::TempDir() + "/none";
+  const RealClock clock;
+  std::promise<Status> loaded;
+  const auto daemon = server::Daemon::Start({.config = config}, server::LoadModelFolder, clock,
+                                            [&](const Status& status) { loaded.set_value(status); });
+  ASSERT_TRUE(daemon.ok());
+  const Status status = loaded.get_future().get();
+  EXPECT_EQ(status.field(), "engine.speculation.slow_tier.path");
+  EXPECT_THAT(status.message(), testing::HasSubstr("name a folder that can be written"));
+}
+
 }  // namespace
 }  // namespace invar::e2e

@@ -37,6 +37,10 @@ SequenceView Paused(SequenceView view, const bool yields) {
   view.yields = yields;
   return view;
 }
+SequenceView Waits(SequenceView view) {
+  view.waits = true;
+  return view;
+}
 SequenceView Sharing(SequenceView view, const int32_t pages) {
   view.shared_pages = pages;
   return view;
@@ -120,6 +124,12 @@ TEST_P(SchedulerTable, Plans) {
 }
 
 const Case kCases[] = {
+    {"WhoWaitsKeepsItsPagesAndHasNoSpan",
+     Limits(64),
+     Queues({Waits(Seq(1, 63, 64, 1)), Seq(2, 64, 65, 1)}, {}, 1),
+     {},
+     {},
+     {Run(2, 64, 1, 1)}},
     {"PositionsOfAViewTakeNoPlaces",
      Limits(64),
      Queues({OnView(Seq(1, 1000, 1001, 2), 900, 1064)}, {}, 0),
@@ -453,6 +463,14 @@ TEST(Scheduler, EveryPlanKeepsItsLimitsAndMakesProgress) {
     ASSERT_LE(snapshot.running.size() - step.preempt.size() + step.admit.size(), limits.max_running);
     ASSERT_TRUE(!can_run || !step.spans.empty());
   }
+}
+
+TEST(PagesWanted, CountWhatRunsOnAndTheNextToCome) {
+  const Snapshot snapshot = Queues({Seq(1, 64, 65, 1), OnView(Seq(2, 640, 641, 1), 640, 700)}, {Seq(3, 0, 130, 0)}, 9);
+  EXPECT_EQ(PagesWanted(snapshot, Limits(64)), (1 + 1) + 1 + 3);
+  Snapshot full = snapshot;
+  full.free_slots = 0;
+  EXPECT_EQ(PagesWanted(full, Limits(64)), 3) << "pages alone do not let it in";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "base/split_mix64.h"
 #include "engine/engine.h"
+#include "engine/slow/layer_streams.h"
 #include "kernels/numerics.h"
 #include "tests/engine/answer_bits.h"
 #include "tests/engine/collector.h"
@@ -45,8 +46,26 @@ inline uint64_t HashOf(const std::byte* const data, const int64_t bytes, uint64_
   return hash;
 }
 
-// Notes, before each forward, the bytes every span goes on from: position, state, and all pages that are full. Forwards
-// on views, which drafters run, may touch no memory of sequences.
+// Passes KV that is away on, and hashes what was given of each layer.
+class NotingSource final : public models::KvSource {
+ public:
+  NotingSource(models::KvSource& source, const int64_t layer_bytes) : source_(source), layer_bytes_(layer_bytes) {}
+  const std::byte* Layer(const int32_t layer) override {
+    const std::byte* const pages = source_.Layer(layer);
+    hashes_.push_back(HashOf(pages, layer_bytes_, 0));
+    return pages;
+  }
+  const std::vector<uint64_t>& hashes() const { return hashes_; }
+  bool failed() const { return !static_cast<const LayerStream&>(source_).status().ok(); }
+
+ private:
+  models::KvSource& source_;
+  const int64_t layer_bytes_;
+  std::vector<uint64_t> hashes_;
+};
+
+// Notes, of each forward, the bytes every span goes on from: position, state, and all attention layers of all pages
+// that are full, wherever they lie. Forwards on views, which drafters run, may touch no memory of sequences.
 class NotingModel : public models::Model {
  public:
   NotingModel(std::unique_ptr<models::Model> model, std::set<uint64_t>& seen) : model_(std::move(model)), seen_(seen) {}
@@ -56,7 +75,7 @@ class NotingModel : public models::Model {
                                 const std::span<const models::ForwardSpan> spans) override {
     if (!spans.empty() && spans[0].view.empty()) {
       sequences_ = memory;
-      for (const models::ForwardSpan& span : spans) Note(memory, span);
+      return NoteAndForward(memory, spans);
     } else {
       EXPECT_NE(memory.pages, sequences_.pages);
       EXPECT_TRUE(spec().state_bytes == 0 || memory.states != sequences_.states);
@@ -76,16 +95,46 @@ class NotingModel : public models::Model {
   models::SequenceMemory sequences_;
 
  private:
-  void Note(const models::SequenceMemory& memory, const models::ForwardSpan& span) {
-    EXPECT_TRUE(span.view.empty());
-    if (span.first.value() == 0) return;
-    uint64_t hash = MixBits(static_cast<uint64_t>(span.first.value()));
-    hash = HashOf(memory.states + span.state.value() * spec().state_bytes, spec().state_bytes, hash);
-    for (int32_t p = 0; (p + 1) * kernels::kPageTokens <= span.first.value(); ++p) {
-      hash = HashOf(memory.pages + span.pages[static_cast<size_t>(p)].value() * spec().page_bytes, spec().page_bytes,
-                    hash);
+  kernels::ConstF32View NoteAndForward(const models::SequenceMemory& memory,
+                                       const std::span<const models::ForwardSpan> spans) {
+    std::vector<models::ForwardSpan> noted(spans.begin(), spans.end());
+    std::vector<std::unique_ptr<NotingSource>> sources(spans.size());
+    std::vector<uint64_t> states;  // The forward moves them.
+    for (size_t i = 0; i < spans.size(); ++i) {
+      states.push_back(HashOf(memory.states + spans[i].state.value() * spec().state_bytes, spec().state_bytes,
+                              MixBits(static_cast<uint64_t>(spans[i].first.value()))));
+      if (spans[i].away == nullptr) continue;
+      sources[i] = std::make_unique<NotingSource>(*spans[i].away, spans[i].away_pages * LayerBytes());
+      noted[i].away = sources[i].get();
     }
-    seen_.insert(hash);
+    const kernels::ConstF32View logits = model_->Forward(memory, noted);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_TRUE(spans[i].view.empty());
+      if (spans[i].first.value() == 0 || (sources[i] != nullptr && sources[i]->failed())) continue;
+      seen_.insert(NoteOf(memory, spans[i], sources[i].get(), states[i]));
+    }
+    return logits;
+  }
+
+  // Full pages are never written again, so they may be looked at after the forward too.
+  uint64_t NoteOf(const models::SequenceMemory& memory, const models::ForwardSpan& span, const NotingSource* const away,
+                  uint64_t note) const {
+    const int32_t full = span.first.value() / kernels::kPageTokens;
+    for (size_t layer = 0; layer < spec().attention.page_offsets_bytes.size(); ++layer) {
+      uint64_t hash = away == nullptr ? 0 : away->hashes().at(layer);
+      for (int32_t p = span.away_pages; p < full; ++p) {
+        const PageId page = span.pages[static_cast<size_t>(p - span.away_pages)];
+        hash = HashOf(memory.pages + page.value() * spec().page_bytes + spec().attention.page_offsets_bytes[layer],
+                      LayerBytes(), hash);
+      }
+      note = MixBits(note ^ hash) + 1;
+    }
+    return note;
+  }
+
+  int64_t LayerBytes() const {
+    const kernels::AttentionShape& shape = spec().attention.shape;
+    return backend()->KvPageBytes(shape.kv_heads, shape.head_dim);
   }
 
   std::set<uint64_t>& seen_;
