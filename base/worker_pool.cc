@@ -15,6 +15,7 @@
 #endif
 
 #include "base/check.h"
+#include "base/cores.h"
 
 namespace invar {
 namespace {
@@ -38,18 +39,6 @@ bool SpinUntil(const Ready& ready) {
     }
   } while (std::chrono::steady_clock::now() < end);
   return ready();
-}
-
-// The cores the process may use, ascending; empty where the system does not tell.
-std::vector<int> UsableCores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
-  }
-  return cores;
 }
 
 // Fails without harm: the thread then goes where the system puts it.
@@ -82,7 +71,7 @@ struct WorkerPool::Shared {
 WorkerPool::WorkerPool(const int threads, const Pinning pinning, const uint32_t first_fork)
     : threads_(threads), shared_(std::make_unique<Shared>(first_fork - 1)) {
   Check(threads >= 1, "a pool has at least the calling thread", threads);
-  const std::vector<int> cores = pinning == Pinning::kWorkers ? UsableCores() : std::vector<int>{};
+  const std::vector<int> cores = pinning == Pinning::kWorkers ? AllowedCores() : std::vector<int>{};
   for (int i = 1; i < threads; ++i) {
     shared_->workers.emplace_back([this, first_fork] { WorkerLoop(first_fork - 1); });
     if (static_cast<int>(cores.size()) == threads) PinTo(shared_->workers.back(), cores[i]);

@@ -84,7 +84,7 @@ cache::PersistReport Engine::Persist(const TimeNs limit, const std::stop_token& 
 StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> sink) {
   if (Status s = ValidateRequest(request, impl_->loop.request_limits()); !s.ok()) return s;
   const TimeNs now = impl_->clock.Now();
-  if (now >= request.deadline) return Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed");
+  if (now >= request.deadline) return DeadlinePassed();
   return impl_->loop.inbox().Submit(std::move(request), std::move(sink), now);
 }
 

@@ -31,7 +31,7 @@ struct EngineOptions {
   int64_t draft_memory_bytes = int64_t{1} << 27;  // For views that drafters draft on, beside the KV budget.
   SlowTierOptions slow_tier = {};                 // For full KV of those who draft on views.
   bool approximates = true;                       // Requests may ask for answers on compressed views.
-  bool check_integrity_every_step = false;        // Tests; otherwise when idle.
+  bool check_integrity_every_step = false;        // Tests: recounts everything.
   bool poison_freed_memory = false;               // Tests: freed pages and slots are filled with NaN.
 };
 

@@ -77,6 +77,12 @@ struct Request {
   } speculation;
 };
 
+// What a request ends with at its deadline, wherever it is.
+inline Status DeadlinePassed() {
+  return Status(StatusCode::kDeadlineExceeded,
+                "the request's deadline has passed: its caller's, or limits.request_timeout of the daemon");
+}
+
 struct TokenAlternative {
   TokenId token;
   float logprob = 0.0F;

@@ -1,6 +1,9 @@
 // Ranges are written as !(x >= low && x <= high), which NaN fails too.
 #include "engine/validate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -12,11 +15,16 @@ namespace {
 
 constexpr float kBiasMax = 100.0F;  // OpenAI's range; more than any logit difference that matters.
 
-Status CheckRange(const float value, const float low, const float high, const char* const field) {
+// `wanted`: "0 to 100".
+template <typename T>
+Status Unwanted(const std::string_view field, const std::string_view wanted, const T& found) {
+  return InvalidArgument(fmt::format("{}: wants {}, found {}", field, wanted, found), std::string(field));
+}
+
+template <typename T>
+Status CheckRange(const T value, const T low, const T high, const std::string_view field) {
   if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument(std::string(field) + " must be within [" + std::to_string(low) + ", " + std::to_string(high) +
-                             "], got " + std::to_string(value),
-                         field);
+  return Unwanted(field, fmt::format("{} to {}", low, high), value);
 }
 
 Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, const char* const field) {
@@ -29,12 +37,10 @@ Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, co
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
   if (Status s = CheckRange(sampling.temperature, 0.0F, 1000.0F, "sampling.temperature"); !s.ok()) return s;
   if (!(sampling.top_p > 0.0F && sampling.top_p <= 1.0F)) {
-    return InvalidArgument("sampling.top_p must be within (0, 1], got " + std::to_string(sampling.top_p),
-                           "sampling.top_p");
+    return Unwanted("sampling.top_p", "above 0, up to 1", sampling.top_p);
   }
   if (sampling.top_k < 0) {
-    return InvalidArgument("sampling.top_k must be at least 0 (0: off), got " + std::to_string(sampling.top_k),
-                           "sampling.top_k");
+    return Unwanted("sampling.top_k", "at least 0 (0: off)", sampling.top_k);
   }
   if (Status s = CheckRange(sampling.min_p, 0.0F, 1.0F, "sampling.min_p"); !s.ok()) return s;
   if (Status s = CheckRange(sampling.repetition_penalty, 0.01F, 100.0F, "sampling.repetition_penalty"); !s.ok())
@@ -71,25 +77,19 @@ Status CheckSomethingIsLeft(const Request& request, const RequestLimits& limits)
 Status CheckStopping(const Request& request, const RequestLimits& limits) {
   const StoppingParams& stopping = request.stopping;
   if (stopping.max_tokens < 0) {
-    return InvalidArgument("stopping.max_tokens must be at least 0, got " + std::to_string(stopping.max_tokens),
-                           "stopping.max_tokens");
+    return Unwanted("stopping.max_tokens", "at least 0", stopping.max_tokens);
   }
   if (stopping.min_tokens < 0 || stopping.min_tokens > stopping.max_tokens) {
-    return InvalidArgument(
-        "stopping.min_tokens must be within [0, max_tokens], got " + std::to_string(stopping.min_tokens),
-        "stopping.min_tokens");
+    return Unwanted("stopping.min_tokens", "0 to max_tokens", stopping.min_tokens);
   }
   if (Status s = CheckIds(stopping.stop_token_ids, limits, "stopping.stop_token_ids"); !s.ok()) return s;
   if (static_cast<int64_t>(stopping.stop.size()) > limits.stop_strings_max) {
-    return InvalidArgument("stopping.stop: at most " + std::to_string(limits.stop_strings_max) + " stop strings, got " +
-                               std::to_string(stopping.stop.size()),
-                           "stopping.stop");
+    return Unwanted("stopping.stop", fmt::format("at most {} strings", limits.stop_strings_max), stopping.stop.size());
   }
   for (const std::string& stop : stopping.stop) {
     if (stop.empty() || static_cast<int64_t>(stop.size()) > limits.stop_string_bytes_max) {
-      return InvalidArgument("stopping.stop: strings have 1.." + std::to_string(limits.stop_string_bytes_max) +
-                                 " bytes, got " + std::to_string(stop.size()),
-                             "stopping.stop");
+      return Unwanted("stopping.stop", fmt::format("strings of 1 to {} bytes", limits.stop_string_bytes_max),
+                      stop.size());
     }
   }
   if (!stopping.stop.empty() && !limits.has_text) {
@@ -100,18 +100,14 @@ Status CheckStopping(const Request& request, const RequestLimits& limits) {
 }
 
 Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& limits, const char* const field) {
-  if (!wanted.has_value() || (*wanted >= 0 && *wanted <= limits.logprobs_max)) return OkStatus();
-  return InvalidArgument(std::string(field) + " must be within [0, " + std::to_string(limits.logprobs_max) + "], got " +
-                             std::to_string(*wanted),
-                         field);
+  return wanted.has_value() ? CheckRange<int64_t>(*wanted, 0, limits.logprobs_max, field) : OkStatus();
 }
 
 Status CheckView(const std::string& compressor, const ViewUse use, const std::optional<float>& kv_budget) {
   if (Status s = CheckCompressor(compressor, use, "kv_policy.compressor"); !s.ok()) return s;
   if (TakesBudget(compressor) == kv_budget.has_value()) {
     if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
-    return InvalidArgument("kv_policy.kv_budget: wants above 0, up to 1, found " + std::to_string(*kv_budget),
-                           "kv_policy.kv_budget");
+    return Unwanted("kv_policy.kv_budget", "above 0, up to 1", *kv_budget);
   }
   return InvalidArgument(kv_budget.has_value()
                              ? "kv_policy.kv_budget: " + compressor + " keeps every token; leave it out"
@@ -136,19 +132,14 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
         "kv_policy.exactness");
   }
   if (std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter) == limits.drafters.end()) {
-    std::string known;
-    for (const std::string& name : limits.drafters) known += (known.empty() ? "" : ", ") + name;
     const auto refused = limits.refused_drafters.find(speculation.drafter);
-    const std::string why = refused == limits.refused_drafters.end() ? "" : " (" + refused->second + ")";
-    return InvalidArgument("kv_policy.drafter must be one of " + known + ", got " + speculation.drafter + why,
-                           "kv_policy.drafter");
+    const std::string why = refused == limits.refused_drafters.end() ? "" : fmt::format(" ({})", refused->second);
+    return Unwanted("kv_policy.drafter", fmt::format("one of {}", fmt::join(limits.drafters, ", ")),
+                    speculation.drafter + why);
   }
   if (Status s = CheckDraftedOn(speculation, limits); !s.ok()) return s;
   const std::optional<int32_t>& draft = speculation.draft_tokens;
-  if (!draft.has_value() || (*draft >= 1 && *draft <= limits.draft_tokens_max)) return OkStatus();
-  return InvalidArgument("kv_policy.draft_tokens must be within [1, " + std::to_string(limits.draft_tokens_max) +
-                             "], got " + std::to_string(*draft),
-                         "kv_policy.draft_tokens");
+  return draft.has_value() ? CheckRange(*draft, 1, limits.draft_tokens_max, "kv_policy.draft_tokens") : OkStatus();
 }
 
 Status CheckApproximation(const Request& request, const RequestLimits& limits) {
@@ -164,10 +155,7 @@ Status CheckApproximation(const Request& request, const RequestLimits& limits) {
 
 Status CheckHints(const Request& request, const RequestLimits& limits) {
   for (const int32_t hint : request.cache.hints) {
-    if (hint >= 0 && hint <= limits.max_sequence_tokens) continue;
-    return InvalidArgument("cache.checkpoint_hints must be within [0, " + std::to_string(limits.max_sequence_tokens) +
-                               "], got " + std::to_string(hint),
-                           "cache.checkpoint_hints");
+    if (Status s = CheckRange(hint, 0, limits.max_sequence_tokens, "cache.checkpoint_hints"); !s.ok()) return s;
   }
   return OkStatus();
 }
@@ -183,9 +171,10 @@ Status CheckLength(const Request& request, const RequestLimits& limits) {
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + OutputLimit(request, limits);
   const int64_t room = request.approximation.has_value() ? ApproximatePoolTokens(limits) : PoolTokens(limits);
   if (tokens <= room) return OkStatus();
-  return ResourceExhausted("stopping.max_tokens: prompt and output of up to " + std::to_string(tokens) +
-                               " tokens can never fit the KV budget of " + std::to_string(room) +
-                               "; lower it, shorten the prompt, or give the daemon a larger engine.kv_budget",
+  return ResourceExhausted(fmt::format("stopping.max_tokens: prompt and output of up to {} tokens can never fit the KV "
+                                       "budget of {}; lower it, shorten the prompt, or give the daemon a larger "
+                                       "engine.kv_budget",
+                                       tokens, room),
                            "stopping.max_tokens");
 }
 
@@ -201,9 +190,7 @@ int32_t MaxApproximateTokens(const RequestLimits& limits) {
 
 Status CheckTokenId(const int32_t id, const RequestLimits& limits, const std::string_view field) {
   if (id >= 0 && id < limits.usable_ids) return OkStatus();
-  return InvalidArgument(std::string(field) + " holds token id " + std::to_string(id) + "; ids are 0.." +
-                             std::to_string(limits.usable_ids - 1),
-                         std::string(field));
+  return Unwanted(field, fmt::format("token ids from 0 to {}", limits.usable_ids - 1), id);
 }
 
 Status PromptTooLong(const std::string_view found, const RequestLimits& limits, const std::string_view field) {

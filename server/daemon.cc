@@ -248,8 +248,7 @@ Status Daemon::EngineAlive() {
   const ServedModel* model = published_model_;
   if (model == nullptr) return OkStatus();  // Loading is being alive.
   const engine::EngineStats stats = model->engine->Stats();
-  // Paused requests wait for their readers, not for us.
-  const bool has_work = stats.running + stats.waiting > stats.paused;
+  const bool has_work = stats.running + stats.waiting > stats.held;
   const TimeNs now = clock_.Now();
   MutexLock lock(watch_mu_);
   // The age of the last step alone would condemn the first request after a quiet hour: what counts is how long work has

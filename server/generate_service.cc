@@ -116,7 +116,9 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
           .Add("decode_s", ToSeconds(finished->decode_for))
           .Add("first_token_s", ToSeconds(finished->first_token_after));
     }
-    if (!status.ok()) fields.Add("error", status.message()).Add("field", status.field());
+    if (!status.ok()) fields.Add("field", status.field());
+    // What is wrong with a request may be said in its own words.
+    if (!status.ok() && status.code() != StatusCode::kInvalidArgument) fields.Add("error", status.message());
     LogWithFields(*logger, level, "request ended", fields);
   }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/request.h"
 namespace invar::server {
 namespace {
 
@@ -41,7 +42,7 @@ ServedCall::ServedCall(const Keepers& keepers, grpc::CallbackServerContext& cont
 Status ServedCall::Interrupted() const {
   if (cancelled_) return Status(StatusCode::kCancelled, "the caller went away");
   if (keepers_.clock.Now() < deadline_) return OkStatus();
-  return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was prepared");
+  return engine::DeadlinePassed();
 }
 
 bool ServedCall::IsStuck(const TimeNs limit) const {

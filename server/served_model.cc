@@ -3,7 +3,6 @@
 #include "server/served_model.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,34 +12,12 @@
 #include <fstream>
 #include <optional>
 
+#include "base/cores.h"
 #include "base/log.h"
 #include "engine/validate.h"
 
 namespace invar::server {
 namespace {
-
-// CPU time a container may use a second of time, in cores; nothing where no quota is set. More threads than that would
-// be stopped together at every period's end, in the middle of a step.
-std::optional<double> CpuQuota() {
-  double quota = -1, period = 0;
-  std::string text;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> text >> period) {
-    quota = text == "max" ? -1 : std::atof(text.c_str());
-  } else {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  if (!(quota > 0 && period > 0)) return std::nullopt;
-  return quota / period;
-}
-
-int UsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  int cores = CPU_COUNT(&set);
-  if (const std::optional<double> quota = CpuQuota(); quota && *quota < cores) cores = static_cast<int>(*quota);
-  return std::max(1, cores);
-}
 
 // Packing a large model takes minutes: a line every tenth.
 std::function<void(int64_t, int64_t)> LogPacking() {
@@ -120,7 +97,7 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   parts.defaults = *std::move(defaults);
 
   const auto& options = config.engine;
-  parts.pool = std::make_unique<WorkerPool>(options.threads > 0 ? static_cast<int>(options.threads) : UsableCores(),
+  parts.pool = std::make_unique<WorkerPool>(options.threads > 0 ? static_cast<int>(options.threads) : ComputeCores(),
                                             Pinning::kWorkers);
   StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::MakeBackend(
       {.name = options.backend,

@@ -1,5 +1,5 @@
 // Validation and translation. Field paths in errors are those of the proto ("sampling.top_p"), so that a client can map
-// them back; messages never repeat prompt text.
+// them back. Messages are for the caller alone: some name a character or a key of the text they are about.
 #include "server/translate.h"
 
 #include <fmt/format.h>

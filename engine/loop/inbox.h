@@ -53,7 +53,8 @@ class Inbox {
     const MutexLock lock(mu_);
     if (aborted_) return Unavailable("the server is shutting down; send the request to another one");
     if (published_.waiting + static_cast<int64_t>(mail_.submissions.size()) >= max_queued_) {
-      return ResourceExhausted("the queue of " + std::to_string(max_queued_) + " requests is full; try again later");
+      return ResourceExhausted("the queue of " + std::to_string(max_queued_) +
+                               " requests (engine.queue_max) is full; try again later");
     }
     const SequenceId id(++last_id_);
     mail_.submissions.push_back({id, std::move(request), std::move(sink), now});

@@ -124,7 +124,8 @@ bool StepLoop::RunOneStep() {
   if (!had_mail && !arrived && !ended && !resides && live_.moves() == moves_before && step.empty()) return false;
 
   PublishStats();
-  if (options_.check_integrity_every_step || live_.empty()) CheckIntegrity();
+  if (options_.check_integrity_every_step) CheckIntegrity();
+  if (live_.empty()) CheckNothingIsHeld();
   return true;
 }
 
@@ -166,7 +167,7 @@ void StepLoop::EndWhatMustEnd(const Mail& mail) {
     if (mail.abort) {
       live_.Fail(sequence, Unavailable("the server is shutting down"), stats_.failed);
     } else if (now >= sequence.request().deadline) {
-      live_.Fail(sequence, Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"), stats_.expired);
+      live_.Fail(sequence, DeadlinePassed(), stats_.expired);
     }
   }
 }
@@ -266,11 +267,12 @@ void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {
 }
 
 void StepLoop::PublishStats() {
-  stats_.running = stats_.waiting = stats_.paused = stats_.views.serving = 0;
+  stats_.running = stats_.waiting = stats_.paused = stats_.held = stats_.views.serving = 0;
   for (const auto& [id, sequence] : live_) {
     stats_.views.serving += sequence->view() != nullptr && sequence->view()->serves() ? 1 : 0;
     ++(sequence->running() ? stats_.running : stats_.waiting);
     stats_.paused += sequence->paused() ? 1 : 0;
+    stats_.held += sequence->paused() || sequence->awaits_tier() ? 1 : 0;
   }
   stats_.pages_total = memory_plan_.pages;
   stats_.pages_used = cache_.memory().pages().live_count();
@@ -287,6 +289,15 @@ void StepLoop::PublishStats() {
 
 int64_t StepLoop::KvBytes(const Sequence& sequence) const {
   return shape_.PagesFor(sequence.computed()) * shape_.page_bytes + shape_.state_bytes;
+}
+
+// By counters alone: whoever comes next must not wait for a recount of the whole tree.
+void StepLoop::CheckNothingIsHeld() const {
+  live_.CheckIntegrity();
+  const cache::CacheMemory& memory = cache_.memory();
+  Check(memory.pages().live_count() == 0, "without requests no page is held", memory.pages().live_count());
+  Check(memory.slots().live_count() == 0, "without requests no slot is held", memory.slots().live_count());
+  Check(memory.reserved_bytes() == 0, "without requests no view is held", memory.reserved_bytes());
 }
 
 void StepLoop::CheckIntegrity() const {

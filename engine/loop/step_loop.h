@@ -48,9 +48,11 @@ class StepLoop {
   const RequestLimits& request_limits() const { return request_limits_; }
   const std::string& why_nothing_is_reused() const { return why_nothing_is_reused_; }
 
+  // Recounts everything, the cache's whole tree too.
   void CheckIntegrity() const;
 
  private:
+  void CheckNothingIsHeld() const;
   bool TakeArrivals();
   void EndWhatMustEnd(const Mail& mail);
   void Draft();

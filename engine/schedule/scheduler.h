@@ -41,7 +41,7 @@ struct SequenceView {
   int32_t tenant = 0;  // Index into Snapshot::tenant_served.
   int32_t priority = 0;
   int64_t arrival = 0;   // Unique; smaller is older.
-  bool paused = false;   // Its reader is behind: it must not run.
+  bool paused = false;   // Its reader is behind, or its prefix on its way from a tier: it must not run.
   bool waits = false;    // It has no use for a span in this step, and keeps its memory.
   bool yields = false;   // Paused so long that waiting requests may take its memory.
   int32_t computed = 0;  // Tokens whose KV and state exist.

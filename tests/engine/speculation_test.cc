@@ -345,7 +345,7 @@ TEST(Speculation, ADrafterThatTheModelCannotHaveIsRefusedWithThoseThereAre) {
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.field(), "kv_policy.drafter");
   EXPECT_EQ(refused.message(),
-            "kv_policy.drafter must be one of ngram, dialled, got mtp (the model has no multi-token head)");
+            "kv_policy.drafter: wants one of ngram, dialled, found mtp (the model has no multi-token head)");
   EXPECT_EQ(rig.engine->drafters(), (std::vector<std::string>{"ngram", "dialled"}));
 }
 
