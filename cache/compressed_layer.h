@@ -38,6 +38,9 @@ struct SlotMark {
 };
 static_assert(sizeof(SlotMark) == 8);
 
+// Of the float that attention adds to a slot's logit, where slots may stand for several tokens.
+inline constexpr int64_t kLogDegreeBytes = 4;
+
 class CompressedLayer {
  public:
   CompressedLayer(const kernels::PageShape& shape, kernels::KvEncoding encoding, std::string provenance);
@@ -66,7 +69,7 @@ class CompressedLayer {
   std::span<const SlotMark> tail_marks() const { return tail_marks_; }
 
   // What the view takes where attention reads it: body pages, tail rows in the dense type, 4 bytes a slot and head for
-  // log degrees where a merging kind made it. Marks are the host's and not counted.
+  // log degrees where any slot stands for several tokens. Marks are the host's and not counted.
   int64_t bytes() const;
 
   // The row of token `tokens()`: provisional, exact. `row.slots` >= 1 rows in order of tokens.

@@ -40,7 +40,8 @@ struct CompressorTraits {
   bool query_moments = false;      // Observation::query_mean and query_covariance
   int32_t sinks = 0;               // First tokens that are kept as they are.
   int32_t recent = 0;              // Last tokens that are kept as they are, in the tail.
-  kernels::KvEncoding encoding = kernels::KvEncoding::kDense;
+  // Of the body; none: the one that loses least of those that keep every token within the budget, else kivi4.
+  std::optional<kernels::KvEncoding> encoding = kernels::KvEncoding::kDense;
 };
 
 // What attention saw. Only what the traits ask for is read. Where it is empty, Prefill goes by recency and Maintain
@@ -66,21 +67,30 @@ struct Observation {
   std::span<const float> query_covariance{};
 };
 
-// How many slots a KV head may have, all included: a number, or a share of the tokens. Sinks, recent and provisional
-// rows are kept in any case.
+// What a view takes, of all heads of a layer.
+struct ViewBytes {
+  int64_t full_row = 0;  // A token's keys and values in the full KV.
+  int64_t tail_row = 0;  // A slot of the tail.
+  int64_t page = 0;      // A page of the body.
+};
+
+// How much a view may keep: slots of a KV head, all included, or a share of the bytes of the full KV, so that a body in
+// fewer bits has more slots. Sinks, recent and provisional rows are kept in any case.
 class Budget {
  public:
   static Budget Slots(int64_t slots) { return Budget(slots, 0.0); }
-  static Budget Share(double share) { return Budget(-1, share); }
+  static Budget Share(double share);
   // Of a wish that leaves it open for kinds that keep all tokens.
   static Budget ShareOrAll(const std::optional<float>& share) { return Share(share.value_or(1.0F)); }
-  // Of `tokens` tokens, rounded up; at most `tokens`.
-  int64_t Of(int64_t tokens) const;
+  // Slots that `tokens` tokens may have, at most `tokens`, where `tail` of them are rows behind the body's whole pages.
+  int64_t Of(int64_t tokens, const ViewBytes& bytes, int64_t tail) const;
+  // Whether pages that take so much have room for all tokens, the few in the tail aside.
+  bool HasPagesForAll(const ViewBytes& bytes) const;
 
  private:
   Budget(const int64_t slots, const double share) : slots_(slots), share_(share) {}
-  int64_t slots_;
-  double share_;
+  int64_t slots_;  // Below 0: by the share.
+  double share_;   // Of 0 .. 1.
 };
 
 // One call for one layer. `layer` keys noise; `workers` may split the work and changes no bits.
@@ -108,6 +118,9 @@ class Compressor {
   // Whether the observation has all that the traits ask for.
   bool IsShownEnough(const Observation& observation) const;
 
+  // Of the body of a layer's view of `tokens` tokens, log degrees aside, where the budget is met.
+  int64_t BodyBytes(const kernels::PageShape& shape, int64_t tokens, const Budget& budget) const;
+
   // Settles tokens [0, verified): drops, merges or encodes what the budget of `verified` tokens asks for. At round
   // boundaries only, after Truncate and ReplaceTail; rows of later tokens stay as they are. Bytes never grow.
   // Requires: view.provenance() == provenance(), view.settled() <= verified <= view.tokens().
@@ -124,8 +137,10 @@ class Compressor {
   virtual bool ReducesNewestFirst() const { return false; }
 
  private:
-  // Slots of a head that `tokens` tokens may have.
-  int64_t Target(int64_t tokens, const Budget& budget) const;
+  kernels::KvEncoding EncodingFor(const kernels::PageShape& shape, const Budget& budget) const;
+  // Slots of a head that the settled `tokens` tokens may have, of `slots` that they have.
+  int64_t Target(const kernels::PageShape& shape, kernels::KvEncoding encoding, int64_t slots, int64_t tokens,
+                 const Budget& budget) const;
 
   const CompressorTraits traits_;
   const std::string provenance_;

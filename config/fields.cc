@@ -138,8 +138,8 @@ std::vector<Field> MakeFields() {
        "kind:settings."},
       {"engine.speculation.kv_budget",
        ShareKind{+[](Config& c) -> double& { return c.engine.speculation.kv_budget; }, 0.01, 1.0},
-       "Share of the tokens that it keeps for drafting, of requests that name none; compressors that keep every token "
-       "take none."},
+       "Share of the full KV's bytes that it may keep for drafting, of requests that name none; compressors that keep "
+       "every token take none."},
       {"engine.speculation.draft_memory",
        BytesKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_memory; }, 0, 64 * kTiB},
        "Most memory for what drafts are made on, beside engine.kv_budget; 0: an eighth of that. Requests that find "
@@ -173,9 +173,8 @@ std::vector<Field> MakeFields() {
        "Compressor of APPROXIMATE requests that name none: a kind, or kind:setting=value,... (docs/COMPRESSION.md)."},
       {"engine.approximate.kv_budget",
        ShareKind{+[](Config& c) -> double& { return c.engine.approximate.kv_budget; }, 0.01, 1.0},
-       "Share of the tokens that keep a slot, of APPROXIMATE requests that name none; compressors that keep every "
-       "token "
-       "in fewer bits have no use for it."},
+       "Share of the full KV's bytes that APPROXIMATE requests may keep that name none; compressors that keep every "
+       "token in fewer bits have no use for it."},
 
       {"cache.enabled", BoolKind{+[](Config& c) -> bool& { return c.cache.enabled; }},
        "Reuse attention KV and recurrent states of earlier requests; what they take of engine.kv_budget is given up "

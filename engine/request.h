@@ -64,7 +64,7 @@ struct Request {
   // Given: tokens behind the prompt are computed on a compressed view of its KV. The answer is approximate.
   struct Approximation {
     std::string compressor;          // A kind, or kind:settings (cache/compressor.h).
-    std::optional<float> kv_budget;  // Share of the tokens that keep a slot, (0, 1]; of kinds that keep all: absent.
+    std::optional<float> kv_budget;  // Share of the full KV in bytes, (0, 1]; of kinds that keep all: absent.
   };
   std::optional<Approximation> approximation;
   // Lossless: the answer is that of a run without it, bit for bit.

@@ -109,10 +109,11 @@ Status CheckView(const std::string& compressor, const ViewUse use, const std::op
     if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
     return Unwanted("kv_policy.kv_budget", "above 0, up to 1", *kv_budget);
   }
-  return InvalidArgument(kv_budget.has_value()
-                             ? "kv_policy.kv_budget: " + compressor + " keeps every token; leave it out"
-                             : "kv_policy.kv_budget: " + compressor + " wants to know the share of tokens it may keep",
-                         "kv_policy.kv_budget");
+  return InvalidArgument(
+      kv_budget.has_value()
+          ? "kv_policy.kv_budget: " + compressor + " keeps every token; leave it out"
+          : "kv_policy.kv_budget: " + compressor + " wants to know the share of the full KV that it may keep",
+      "kv_policy.kv_budget");
 }
 
 Status CheckDraftedOn(const Request::Speculation& speculation, const RequestLimits& limits) {

@@ -4,9 +4,10 @@
 //
 // Rounds merge multiples of 64 pairs and the first takes as many of the latest tokens out of reach as it needs to begin
 // with whole pages: so every round ends with whole pages, and no slot of several tokens is ever in the tail.
-// Beyond the paper: a falling floor of similarity instead of a fixed share, slots that are like no other are never
-// merged, several rounds a pass, chunks shifted by half on every other round. `schedule=paper,outliers=0` is the
-// paper's.
+// Beyond the paper: keys are alike by distance, not by cosine; a falling floor of similarity instead of a fixed share;
+// slots that are like no other are never merged; several rounds a pass; chunks shifted by half on every other round;
+// what is kept is encoded, so that fewer have to merge. The paper's is
+// `schedule=paper,outliers=0,likeness=cosine,chunk=64,encoding=dense`.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -20,17 +21,18 @@ namespace invar::cache {
 namespace {
 
 constexpr int64_t kPage = kernels::kEncodedPageSlots;
-// How much farther than the median (in 1 - cosine) an outlier is. Of keys that walk (AR(1), 0.97 a token) next to none
-// are twice as far, while keys like no other are ten times as far and more.
+// How much farther than the median (in 1 - similarity) an outlier is. Of keys that walk (AR(1), 0.97 a token) next to
+// none are twice as far, while keys like no other are ten times as far and more.
 constexpr float kOutlierRatio = 3.0F;
 constexpr std::array<std::string_view, 2> kSchedules = {"floor", "paper"};
+constexpr std::array<std::string_view, 2> kLikenesses = {"distance", "cosine"};
 constexpr std::array<std::string_view, 2> kSplits = {"alternate", "halves"};
 
 constexpr std::array kSettings = {
     SinksRow(),
     RecentRow(),
-    EncodingRow(),
-    SettingRow{"chunk", SettingType::kInteger, 64, 2, 4096, {}, "slots that are matched with each other"},
+    EncodingRow(kAutoEncoding),
+    SettingRow{"chunk", SettingType::kInteger, 256, 2, 4096, {}, "slots that are matched with each other"},
     SettingRow{"rounds", SettingType::kInteger, 8, 1, 64, {}, "most rounds of matching a pass"},
     SettingRow{"share", SettingType::kReal, 0.5, 0, 0.5, {}, "most slots in reach that a round merges, as a share"},
     SettingRow{"schedule", SettingType::kChoice, 0, 0, 0, kSchedules,
@@ -42,6 +44,7 @@ constexpr std::array kSettings = {
     SettingRow{
         "outliers", SettingType::kReal, 0.05, 0, 1, {}, "share of tokens, least similar first, that never merge"},
     SettingRow{"split", SettingType::kChoice, 0, 0, 0, kSplits, "how a chunk is cut in two"},
+    SettingRow{"likeness", SettingType::kChoice, 0, 0, 0, kLikenesses, "of keys: by their distance, or their cosine"},
 };
 
 class CentroidCompressor final : public Compressor {
@@ -52,6 +55,7 @@ class CentroidCompressor final : public Compressor {
         rounds_(settings.Integer("rounds")),
         outliers_(settings.Real("outliers")),
         split_(static_cast<ChunkSplit>(settings.Choice("split"))),
+        likeness_(static_cast<KeyLikeness>(settings.Choice("likeness"))),
         schedule_{.share_max = settings.Real("share"),
                   .is_paper = settings.Choice("schedule") == 1,
                   .share_step = settings.Real("share_step"),
@@ -66,7 +70,7 @@ class CentroidCompressor final : public Compressor {
     if (ReachOf(slots, traits()).count() <= 0) return;
     const auto reach = [&](const int64_t phase) {
       const MergeReach all = ReachOf(slots, traits());
-      return MatchRange{all.begin, all.end, chunk_, phase, split_};
+      return MatchRange{all.begin, all.end, chunk_, phase, split_, likeness_};
     };
     JudgeOutliers(slots, reach(0), target, context.workers);
     MergeScheduleOptions options = schedule_;
@@ -150,6 +154,7 @@ class CentroidCompressor final : public Compressor {
   const int64_t rounds_;
   const double outliers_;
   const ChunkSplit split_;
+  const KeyLikeness likeness_;
   const MergeScheduleOptions schedule_;
 };
 

@@ -114,7 +114,7 @@ ConstKvRows CompressedLayer::tail() const {
 
 int64_t CompressedLayer::bytes() const {
   const int64_t row_bytes = 2 * row_floats() * kernels::BytesOf(shape_.dense);
-  const int64_t degree_bytes = merges_ ? 4 * slots() * heads() : 0;
+  const int64_t degree_bytes = has_degrees_ ? kLogDegreeBytes * slots() * heads() : 0;
   return static_cast<int64_t>(pages_.size()) + tail_slots() * row_bytes + degree_bytes;
 }
 

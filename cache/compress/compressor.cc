@@ -3,7 +3,6 @@
 #include "cache/compressor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -13,18 +12,36 @@
 namespace invar::cache {
 namespace {
 
+using kernels::KvEncoding;
+
 constexpr int64_t kPage = kernels::kEncodedPageSlots;
 // Pages of the body that upkeep looks at first: 512 slots have a page of pairs to merge several times over, and cost a
 // tenth of a body of 4,096.
 constexpr int64_t kNewestPages = 8;
 
+// `more`: of a slot, beside its rows.
+ViewBytes BytesOf(const kernels::PageShape& shape, const KvEncoding encoding, const int64_t more) {
+  const int64_t row = int64_t{2} * shape.kv_heads * shape.head_dim * kernels::BytesOf(shape.dense);
+  return {.full_row = row, .tail_row = row + more, .page = kernels::EncodedPageBytes(encoding, shape) + kPage * more};
+}
+
 }  // namespace
 
-int64_t Budget::Of(const int64_t tokens) const {
+// NaN and what is below 0 count as nothing.
+Budget Budget::Share(const double share) { return Budget(-1, share > 0.0 ? std::min(share, 1.0) : 0.0); }
+
+int64_t Budget::Of(const int64_t tokens, const ViewBytes& bytes, const int64_t tail) const {
   if (slots_ >= 0) return std::min(slots_, tokens);
-  // NaN and what is below 0 count as nothing.
-  const double share = share_ > 0.0 ? std::min(share_, 1.0) : 0.0;
-  return std::min(tokens, static_cast<int64_t>(std::ceil(share * static_cast<double>(tokens))));
+  const auto within = static_cast<int64_t>(share_ * static_cast<double>(tokens * bytes.full_row));
+  // Rows cost as much in the tail as in pages: every one counts.
+  if (bytes.page >= kPage * bytes.tail_row) return std::min(tokens, within / bytes.tail_row);
+  const int64_t body = within - tail * bytes.tail_row;
+  if (body < 0) return std::min(tokens, within / bytes.tail_row);
+  return std::min(tokens, body / bytes.page * kPage + tail);
+}
+
+bool Budget::HasPagesForAll(const ViewBytes& bytes) const {
+  return slots_ < 0 && static_cast<double>(bytes.page) <= share_ * static_cast<double>(kPage * bytes.full_row);
 }
 
 Compressor::Compressor(CompressorTraits traits, std::string provenance)
@@ -37,18 +54,40 @@ bool Compressor::IsShownEnough(const Observation& observation) const {
          (!traits_.query_moments || (!observation.query_mean.empty() && !observation.query_covariance.empty()));
 }
 
-int64_t Compressor::Target(const int64_t tokens, const Budget& budget) const {
+kernels::KvEncoding Compressor::EncodingFor(const kernels::PageShape& shape, const Budget& budget) const {
+  if (traits_.encoding.has_value()) return *traits_.encoding;
+  for (const KvEncoding encoding : {KvEncoding::kDense, KvEncoding::kInt8, KvEncoding::kK8V4}) {
+    if (budget.HasPagesForAll(BytesOf(shape, encoding, 0))) return encoding;
+  }
+  return KvEncoding::kKivi4;
+}
+
+// Merging takes whole pages away, so it is known how many rows will be behind them; dropping leaves any number.
+int64_t Compressor::Target(const kernels::PageShape& shape, const KvEncoding encoding, const int64_t slots,
+                           const int64_t tokens, const Budget& budget) const {
   if (traits_.keeps_all_tokens) return tokens;
-  return std::min(tokens, std::max(budget.Of(tokens), int64_t{traits_.sinks} + traits_.recent));
+  const int64_t older = std::max<int64_t>(0, slots - traits_.recent);
+  const int64_t tail = traits_.recent + (traits_.family == CompressorFamily::kMerge ? older % kPage : kPage - 1);
+  // As long as every token has a slot there are no degrees to keep.
+  if (slots == tokens && budget.Of(tokens, BytesOf(shape, encoding, 0), tail) == tokens) return tokens;
+  const int64_t degrees = traits_.family == CompressorFamily::kMerge ? shape.kv_heads * kLogDegreeBytes : 0;
+  const int64_t within = budget.Of(tokens, BytesOf(shape, encoding, degrees), tail);
+  return std::min(tokens, std::max(within, int64_t{traits_.sinks} + traits_.recent));
+}
+
+int64_t Compressor::BodyBytes(const kernels::PageShape& shape, const int64_t tokens, const Budget& budget) const {
+  const KvEncoding encoding = EncodingFor(shape, budget);
+  const int64_t slots = Target(shape, encoding, tokens, tokens, budget);
+  return std::max<int64_t>(0, slots - traits_.recent) / kPage * kernels::EncodedPageBytes(encoding, shape);
 }
 
 CompressedLayer Compressor::Prefill(const kernels::PageShape& shape, const kernels::ConstKvRows& rows,
                                     const CompressContext& context) const {
   // Workers flush denormals; so the bits are the same without any.
   const FlushDenormals flush;
-  CompressedLayer view(shape, traits_.encoding, provenance_);
+  CompressedLayer view(shape, EncodingFor(shape, context.budget), provenance_);
   LayerWriter writer(view, traits_.family == CompressorFamily::kMerge);
-  const int64_t target = Target(rows.slots, context.budget);
+  const int64_t target = Target(shape, view.encoding(), rows.slots, rows.slots, context.budget);
   if (rows.slots <= target) {
     writer.Fill(rows, traits_.recent);
     writer.EndRound(0);
@@ -71,8 +110,8 @@ void Compressor::Maintain(CompressedLayer& view, const int64_t verified, const C
         view.tokens());
   const FlushDenormals flush;
   LayerWriter writer(view, traits_.family == CompressorFamily::kMerge);
-  const int64_t target = Target(verified, context.budget);
   const int64_t settled_slots = view.slots() - (view.tokens() - verified);
+  const int64_t target = Target(view.shape(), view.encoding(), settled_slots, verified, context.budget);
   if (settled_slots <= target || !IsShownEnough(context.observation)) {
     writer.Promote(verified, traits_.recent);
     writer.EndRound(std::max<int64_t>(0, settled_slots - target));

@@ -201,13 +201,10 @@ class CompressedKvDrafter final : public Drafter {
 
   // What a view of so many tokens takes at least: asked before the work of making it.
   int64_t LeastBytes(const Drafting& drafting, const int32_t tokens) const {
-    const cache::CompressorTraits& traits = drafting.compressor->traits();
     const kernels::AttentionShape& shape = model_.spec().attention.shape;
-    const int64_t slots = traits.keeps_all_tokens ? tokens : drafting.budget.Of(tokens);
-    const int64_t pages = std::max<int64_t>(0, slots - traits.recent) / kernels::kPageTokens;
-    const int64_t page_bytes =
-        kernels::EncodedPageBytes(traits.encoding, model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim));
-    return pages * page_bytes * std::ssize(model_.spec().attention.page_offsets_bytes) + own_.pages().block_bytes() +
+    const int64_t body = drafting.compressor->BodyBytes(model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim),
+                                                        tokens, drafting.budget);
+    return body * std::ssize(model_.spec().attention.page_offsets_bytes) + own_.pages().block_bytes() +
            own_.slots().block_bytes();
   }
 

@@ -74,10 +74,9 @@ std::vector<Tile> CutTiles(const AttentionArgs& args) {
 // How the head blocks of a body are read.
 EncodedHeadBlock BlockFormat(const KvBody& body, const int32_t head_dim) {
   const EncodedHeadLayout layout = EncodedHead(body.encoding, head_dim);
-  EncodedHeadBlock block{.value_group = kEncodedValueGroup,
-                         .key_ranges = layout.key_ranges,
-                         .value_codes = layout.value_codes,
-                         .value_ranges = layout.value_ranges};
+  static_assert(kEncodedValueGroup == 32);  // What decode_page_inl.h loads at once.
+  EncodedHeadBlock block{
+      .key_ranges = layout.key_ranges, .value_codes = layout.value_codes, .value_ranges = layout.value_ranges};
   const EncodedCodes codes = CodesOf(body.encoding);
   block.key_bits = codes.key_bits;
   block.value_bits = codes.value_bits;

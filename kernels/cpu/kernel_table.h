@@ -63,8 +63,7 @@ struct EncodedHeadBlock {
   const std::byte* block = nullptr;
   int key_bits = 0;
   int value_bits = 0;
-  int64_t key_group = 0;    // Slots that share a range of key codes below 8 bits.
-  int64_t value_group = 0;  // Dims that share a range of value codes below 8 bits.
+  int64_t key_group = 0;  // Slots that share a range of key codes below 8 bits.
   int64_t key_ranges = 0;
   int64_t value_codes = 0;
   int64_t value_ranges = 0;

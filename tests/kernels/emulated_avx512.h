@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/bf16.h"
+
 namespace invar::kernels::emulated {
 
 template <typename To, typename From>
@@ -79,6 +81,40 @@ inline simde__m512i WidenHalves(const __m256i a) {
   return Bits<simde__m512i>(words);
 }
 
+inline simde__m512 WidenF16s(const __m256i a) {
+  struct Halves {
+    uint16_t u[16];
+  };
+  const auto halves = Bits<Halves>(a);
+  Lanes lanes;
+  for (int i = 0; i < 16; ++i) lanes.f[i] = FloatFromF16(halves.u[i]);
+  return Bits<simde__m512>(lanes);
+}
+
+template <typename Byte>
+inline simde__m512i WidenBytes(const __m128i a) {
+  struct Bytes {
+    Byte b[16];
+  };
+  struct Words {
+    int32_t w[16];
+  };
+  const auto bytes = Bits<Bytes>(a);
+  Words words;
+  for (int i = 0; i < 16; ++i) words.w[i] = bytes.b[i];
+  return Bits<simde__m512i>(words);
+}
+
+inline simde__m512 FloatsOf(const simde__m512i a) {
+  struct Words {
+    int32_t w[16];
+  };
+  const auto words = Bits<Words>(a);
+  Lanes lanes;
+  for (int i = 0; i < 16; ++i) lanes.f[i] = static_cast<float>(words.w[i]);
+  return Bits<simde__m512>(lanes);
+}
+
 inline __m256 Half(const simde__m512 a, const int which) {
   struct Halves {
     __m256 half[2];
@@ -100,5 +136,13 @@ inline __m256 Half(const simde__m512 a, const int which) {
 #define _mm512_cvtepi32_epi16(a) invar::kernels::emulated::LowHalves(a)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(a) invar::kernels::emulated::WidenHalves(a)
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32(a) invar::kernels::emulated::WidenBytes<int8_t>(a)
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32(a) invar::kernels::emulated::WidenBytes<uint8_t>(a)
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps(a) invar::kernels::emulated::FloatsOf(a)
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps(a) invar::kernels::emulated::WidenF16s(a)
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(a, which) invar::kernels::emulated::Half(a, which)

@@ -74,7 +74,7 @@ TEST(Eval, NamesWhatIsWrong) {
   };
   says("--compressor snapvk", "--compressor: there is no compressor \"snapvk\"; there are: noop random_drop");
   says("--compressor streaming:sink=2", "--compressor: ");
-  says("--compressor noop --budget 1.5", "--budget: wanted shares of the tokens above 0 and at most 1, found 1.5");
+  says("--compressor noop --budget 1.5", "--budget: wanted shares of the full KV above 0 and at most 1, found 1.5");
   says("--compressor noop --budget 0", "found 0");
   says("--compressor noop --budget nan", "found nan");
   says("--compressor h2o", "--compressor: h2o must be shown the attention that every position received");

@@ -26,7 +26,7 @@ StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compresso
   for (const double budget : budgets) {
     if (!(budget > 0.0 && budget <= 1.0)) {
       return InvalidArgument(
-          fmt::format("--budget: wanted shares of the tokens above 0 and at most 1, found {}; a half is 0.5", budget));
+          fmt::format("--budget: wanted shares of the full KV above 0 and at most 1, found {}; a half is 0.5", budget));
     }
   }
   std::vector<std::string> names(compressors.begin(), compressors.end());

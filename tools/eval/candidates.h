@@ -15,7 +15,7 @@ namespace invar::eval {
 struct Candidate {
   std::string name;                               // As it was asked for; "full".
   const cache::Compressor* compressor = nullptr;  // Null: the full KV.
-  double budget = 1.0;                            // Share of the tokens.
+  double budget = 1.0;                            // Share of the full KV's bytes.
 
   bool is_full() const { return compressor == nullptr; }
   bool has_budget() const { return !is_full() && !compressor->traits().keeps_all_tokens; }

@@ -2,6 +2,8 @@
 // What a kernel must bring from memory lies beyond every cache: each call takes other matrices, contexts or states,
 // together several times the last-level cache. Probes run between the kernels and both keep their best, so that
 // a moving neighbour hits both alike.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -142,6 +144,45 @@ struct Suite {
              backend.Linear(rows, weight, {}, LinearMode::kStore, out.Rows(0, m));
            }});
     }
+  }
+
+  // A decode step of `sequences` on compressed views: a query row behind `slots` slots in a body of `encoding`, with
+  // log degrees, and one row. Its time is to be compared with that of dense bodies: `flops` and slots are the same.
+  void AddViewAttention(const AttentionShape& shape, const int64_t slots, const int64_t sequences,
+                        const KvEncoding encoding) {
+    const PageShape page = backend.KvPageShape(shape.kv_heads, shape.head_dim);
+    const int64_t page_count = slots / kPageTokens;
+    const int64_t body_bytes = page_count * EncodedPageBytes(encoding, page);
+    const int64_t tail_bytes = backend.KvPageBytes(shape.kv_heads, shape.head_dim);
+    const int64_t bytes = sequences * (body_bytes + tail_bytes);
+    const auto place = Place(bytes, false);
+    auto degrees = Floats(slots * shape.kv_heads);
+    auto pages = std::make_shared<std::vector<int32_t>>(1, 0);
+    auto spans = std::make_shared<std::vector<KvSpan>>();
+    for (int64_t s = 0; s < sequences; ++s) {
+      spans->push_back(
+          {static_cast<int32_t>(s),
+           1,
+           static_cast<int32_t>(slots),
+           {nullptr, tail_bytes, 0, *pages, {nullptr, static_cast<int32_t>(page_count), encoding, degrees->data()}}});
+    }
+    const Activations q = Rows(sequences, shape.heads * shape.head_dim);
+    const Activations out = Rows(sequences, shape.heads * shape.head_dim);
+    cases.push_back({"view_attention",
+                     fmt::format("{} x 1 row at {} slots, {}/{} heads of {}, {}", sequences, slots, shape.heads,
+                                 shape.kv_heads, shape.head_dim, KvEncodingName(encoding)),
+                     {.bytes = static_cast<double>(bytes),
+                      .flops = 4.0 * static_cast<double>(sequences * slots) * shape.heads * shape.head_dim},
+                     [this, shape, q, out, spans, pages, degrees, body_bytes, tail_bytes, place] {
+                       std::byte* at = place();
+                       for (KvSpan& span : *spans) {
+                         span.kv.body.bytes = at;
+                         span.kv.arena = at + body_bytes;
+                         at += body_bytes + tail_bytes;
+                       }
+                       backend.Attention(
+                           {.shape = shape, .q = q, .spans = *spans, .gate = {}, .gate_head_stride = 0, .out = out});
+                     }});
   }
 
   // `rows` query rows at the end of `context` positions of each of `sequences`. `cached`: the same pages in every call.
@@ -328,6 +369,9 @@ void AddCases(Suite& suite) {
   suite.AddMatmul(1024, 3584, {16, 256, 512}, true);
   suite.AddAttention(16384, 1, 4, false);
   suite.AddAttention(4096, 256, 1, true);
+  for (const AttentionShape& shape : {AttentionShape{9, 3, 64, 0, 0.125F}, AttentionShape{8, 2, 256, 0, 0.0625F}}) {
+    for (int e = 0; e < kEncodings; ++e) suite.AddViewAttention(shape, 6144, 8, static_cast<KvEncoding>(e));
+  }
   for (const int64_t tokens : {1, 8}) suite.AddDelta(tokens, false);
   for (const int64_t tokens : {32, 512}) suite.AddDelta(tokens, true);
   suite.AddRowOperations(512);

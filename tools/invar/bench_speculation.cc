@@ -229,7 +229,7 @@ int RunBenchSpeculation(const int argc, char** argv) {
   app.add_option("--drafter", options.drafter, "Who drafts")->capture_default_str();
   app.add_option("--compressor", options.compressor,
                  "What compressed_kv and ngram+compressed_kv draft on; the daemon's where not given");
-  app.add_option("--kv-budget", options.kv_budget, "Share of the tokens that it keeps, (0, 1]");
+  app.add_option("--kv-budget", options.kv_budget, "Share of the full KV's bytes that it may keep, (0, 1]");
   app.add_option("--draft-tokens", options.draft_tokens, "Draft so many; absent: as many as pay");
   app.add_option("--max-tokens", options.max_tokens, "Of one answer")->check(CLI::Range(2, 100'000));
   app.add_option("--repeats", options.repeats, "Waves a prompt, with other seeds each")->check(CLI::Range(1, 1000));

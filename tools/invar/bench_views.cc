@@ -159,7 +159,7 @@ int RunBenchViews(const int argc, char** argv) {
   AddClientOptions(app, options.client);
   app.add_option("--compressor", options.compressor, "Kind, or kind:settings (docs/COMPRESSION.md)")
       ->capture_default_str();
-  app.add_option("--kv-budget", options.kv_budget, "Share of the tokens that keep a slot")->capture_default_str();
+  app.add_option("--kv-budget", options.kv_budget, "Share of the full KV's bytes")->capture_default_str();
   app.add_flag_callback(
       "--no-kv-budget", [&] { options.kv_budget.reset(); }, "For compressors that keep every token");
   app.add_option("--context-tokens", options.context_tokens, "Of a prompt")->check(CLI::Range(1, 1'000'000));

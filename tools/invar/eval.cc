@@ -104,7 +104,9 @@ int RunEval(int argc, char** argv) {
   app.add_option("--compressor", eval.compressors, "KIND[:settings], as often as wanted")
       ->required()
       ->allow_extra_args(false);
-  app.add_option("--budget", eval.budgets, "shares of the tokens that stay")->delimiter(',')->capture_default_str();
+  app.add_option("--budget", eval.budgets, "shares of the full KV's bytes that stay")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_option("--context-tokens", eval.context_tokens, "tokens that are compressed, of every task and text")
       ->check(CLI::Range(2, 1 << 24))
       ->capture_default_str();

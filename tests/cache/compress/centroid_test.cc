@@ -42,22 +42,46 @@ double Cosine(const float* a, const float* b, const int64_t dim) {
   return ab / std::sqrt(aa * bb);
 }
 
+// 1 - |a - b|^2 / (2 s^2) of two keys of `range`, s^2 being the mean square of its keys from their mean.
+double Nearness(const SettledSlots& slots, const MatchRange& range, const int64_t a, const int64_t b) {
+  double spread = 0.0;
+  double distance = 0.0;
+  const auto count = static_cast<double>(range.end - range.begin);
+  for (int64_t i = 0; i < slots.dim(); ++i) {
+    double mean = 0.0;
+    for (int64_t s = range.begin; s < range.end; ++s) mean += slots.key(1, s)[i] / count;
+    for (int64_t s = range.begin; s < range.end; ++s) spread += std::pow(slots.key(1, s)[i] - mean, 2) / count;
+    distance += std::pow(static_cast<double>(slots.key(1, a)[i]) - slots.key(1, b)[i], 2);
+  }
+  return 1.0 - distance / (2.0 * spread);
+}
+
 struct MatchCase {
   MatchRange range;
   int64_t dim;
 };
 
-TEST(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
-  for (const MatchCase& c : {MatchCase{{0, 40, 8, 0, ChunkSplit::kAlternate}, 16}, MatchCase{{3, 38, 10, 5}, 5},
-                             MatchCase{{1, 100, 64, 32}, 33}, MatchCase{{0, 90, 64, 0, ChunkSplit::kHalves}, 8},
-                             MatchCase{{7, 8, 64, 0}, 8}, MatchCase{{0, 100, 7, 3, ChunkSplit::kHalves}, 16}}) {
+class ChunkedMatching : public testing::TestWithParam<KeyLikeness> {};
+
+INSTANTIATE_TEST_SUITE_P(Likenesses, ChunkedMatching, testing::Values(KeyLikeness::kDistance, KeyLikeness::kCosine),
+                         [](const auto& info) { return info.param == KeyLikeness::kCosine ? "Cosine" : "Distance"; });
+
+TEST_P(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
+  for (MatchCase c : {MatchCase{{0, 40, 8, 0, ChunkSplit::kAlternate}, 16}, MatchCase{{3, 38, 10, 5}, 5},
+                      MatchCase{{1, 100, 64, 32}, 33}, MatchCase{{0, 90, 64, 0, ChunkSplit::kHalves}, 8},
+                      MatchCase{{7, 8, 64, 0}, 8}, MatchCase{{0, 100, 7, 3, ChunkSplit::kHalves}, 16}}) {
     const Layer layer = MakeLayer({.shape = {2, static_cast<int32_t>(c.dim), DType::kF32}, .tokens = 100, .rho = 0.5});
     SettledSlots slots = SlotsOf(layer);
     slots.marks(1)[10].is_outlier = 1;
+    c.range.likeness = GetParam();
+    const auto likeness = [&](const int64_t a, const int64_t b) {
+      return GetParam() == KeyLikeness::kCosine ? Cosine(slots.key(1, a), slots.key(1, b), c.dim)
+                                                : Nearness(slots, c.range, a, b);
+    };
     const std::vector<SlotPair> pairs = MatchChunks(slots, 1, c.range);
     const std::vector<float> best = BestSimilarities(slots, 1, c.range);
     size_t next = 0;
-    std::vector<double> best_of(100, -2.0);
+    std::vector<double> best_of(100, -INFINITY);
     for (int64_t begin = c.range.begin; begin < c.range.end;) {
       const int64_t first = c.range.begin + (c.range.phase > 0 ? c.range.phase : c.range.chunk);
       const int64_t end = std::min(c.range.end, begin == c.range.begin ? first : begin + c.range.chunk);
@@ -70,19 +94,18 @@ TEST(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
           best_of[a] = 1.0;
           continue;
         }
-        double largest = -2.0;
+        double largest = -INFINITY;
         for (int64_t b = begin; b < end; ++b) {
           if (in_a(b)) continue;
-          const double cosine = Cosine(slots.key(1, a), slots.key(1, b), c.dim);
-          largest = std::max(largest, cosine);
-          best_of[a] = std::max(best_of[a], cosine);
-          best_of[b] = std::max(best_of[b], cosine);
+          largest = std::max(largest, likeness(a, b));
+          best_of[a] = std::max(best_of[a], likeness(a, b));
+          best_of[b] = std::max(best_of[b], likeness(a, b));
         }
         ASSERT_LT(next, pairs.size());
         const SlotPair& pair = pairs[next++];
         EXPECT_EQ(pair.a, a);
         EXPECT_FALSE(in_a(pair.b));
-        EXPECT_NEAR(Cosine(slots.key(1, a), slots.key(1, pair.b), c.dim), largest, 1e-6);
+        EXPECT_NEAR(likeness(a, pair.b), largest, 1e-5);
         if (a == 10 || pair.b == 10) {
           EXPECT_EQ(pair.similarity, -INFINITY) << "outliers stay apart";
         } else {
@@ -96,7 +119,7 @@ TEST(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
   }
 }
 
-TEST(ChunkedMatching, TakesTheFirstOfEquals) {
+TEST(EqualKeys, MatchTheFirst) {
   Layer layer = MakeLayer({.shape = {1, 8, DType::kF32}, .tokens = 64});
   for (int64_t t = 1; t < 64; ++t) std::copy_n(layer.keys.data(), 8, layer.keys.data() + t * 8);
   for (const SlotPair& pair : MatchChunks(SlotsOf(layer), 0, {0, 64, 64, 0})) EXPECT_EQ(pair.b, 1);
@@ -126,7 +149,7 @@ TEST(DotColumns, IsOneSumAProductInOrderOnEveryWidth) {
 // Upkeep of a long text looks at its newest pages: the older ones keep their bytes, and nothing else changes.
 TEST(Centroid, UpkeepMergesTheNewestWhereTheyAreSimilar) {
   const Layer layer = MakeLayer({.shape = {2, 64, DType::kBf16}, .tokens = 5000});
-  const auto compressor = std::move(MakeCompressor("centroid").value());
+  const auto compressor = std::move(MakeCompressor("centroid:encoding=dense").value());
   const CompressContext context = {.budget = Budget::Share(0.5)};
   CompressedLayer view = compressor->Prefill(layer.shape, layer.rows(0, 4000), context);
   const CompressedLayer before = view;
@@ -230,7 +253,7 @@ TEST(Centroid, IsExactOnDuplicatesOfUnequalMultiplicity) {
     t += run;
   }
   const CompressedLayer view =
-      Prefilled("centroid:floor=0.9999,floor_min=0.9999,outliers=0", layer, Budget::Share(0.3));
+      Prefilled("centroid:floor=0.9999,floor_min=0.9999,outliers=0,encoding=dense", layer, Budget::Share(0.3));
   EXPECT_LT(view.slots(), 700);
   EXPECT_GT(view.missed_slots(), 0) << "what is not equal stays apart";
   std::map<uint32_t, int> degrees;
@@ -273,7 +296,7 @@ TEST(Centroid, OutliersStayOutliersAndAlone) {
 
 TEST(Centroid, CountsTheSlotsItCouldNotMerge) {
   const Layer unlike = MakeLayer({.tokens = 2048, .rho = 0.0});
-  const CompressedLayer missed = Prefilled("centroid:floor_min=0.6", unlike, Budget::Share(0.25));
+  const CompressedLayer missed = Prefilled("centroid:floor_min=0.6", unlike, Budget::Slots(512));
   EXPECT_GT(missed.missed_slots(), 1000);
   EXPECT_EQ(missed.missed_slots(), missed.slots() - 512);
   const Layer alike = MakeLayer({.tokens = 2048});

@@ -97,11 +97,24 @@ TEST(SnapKv, QueriesDoNotSeeWhatComesAfterThem) {
 }
 
 TEST(Budgets, CountAllSlots) {
-  EXPECT_EQ(Budget::Share(0.25).Of(1001), 251);
-  EXPECT_EQ(Budget::Share(2.0).Of(10), 10);
-  EXPECT_EQ(Budget::Share(-1.0).Of(10), 0);
-  EXPECT_EQ(Budget::Slots(7).Of(10), 7);
-  EXPECT_EQ(Budget::Slots(70).Of(10), 10);
+  const ViewBytes rows{.full_row = 100, .tail_row = 100, .page = 6400};
+  EXPECT_EQ(Budget::Share(0.25).Of(1001, rows, 64), 250);
+  EXPECT_EQ(Budget::Share(2.0).Of(10, rows, 64), 10);
+  EXPECT_EQ(Budget::Share(-1.0).Of(10, rows, 64), 0);
+  EXPECT_EQ(Budget::Slots(7).Of(10, rows, 64), 7);
+  EXPECT_EQ(Budget::Slots(70).Of(10, rows, 64), 10);
+}
+
+TEST(Budgets, AreBytesSoFewBitsLeaveMoreSlots) {
+  const ViewBytes degrees{.full_row = 100, .tail_row = 104, .page = 6656};
+  EXPECT_EQ(Budget::Share(0.25).Of(1040, degrees, 64), 250) << "what a slot takes beside its rows counts";
+  const ViewBytes quarter{.full_row = 100, .tail_row = 100, .page = 1600};
+  EXPECT_EQ(Budget::Share(0.25).Of(1000, quarter, 90), 10 * 64 + 90) << "whole pages, and the rows behind them";
+  EXPECT_EQ(Budget::Share(0.25).Of(100, quarter, 90), 25) << "not even the tail fits";
+  EXPECT_EQ(Budget::Share(0.9).Of(200, quarter, 90), 200);
+  EXPECT_TRUE(Budget::Share(0.25).HasPagesForAll(quarter));
+  EXPECT_FALSE(Budget::Share(0.24).HasPagesForAll(quarter));
+  EXPECT_FALSE(Budget::Slots(1000).HasPagesForAll(quarter)) << "says nothing of bytes";
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ TEST(CompressorText, IsWrittenCanonicallyWithEverySetting) {
             "streaming:sinks=4,recent=7,encoding=kivi2");
   EXPECT_EQ(
       MakeCompressor("centroid:floor=0.70,outliers=1e-2").value()->provenance(),
-      "centroid:sinks=4,recent=64,encoding=dense,chunk=64,rounds=8,share=0.5,schedule=floor,share_step=0,floor=0.7,"
-      "floor_min=0.2,outliers=0.01,split=alternate");
+      "centroid:sinks=4,recent=64,encoding=auto,chunk=256,rounds=8,share=0.5,schedule=floor,share_step=0,floor=0.7,"
+      "floor_min=0.2,outliers=0.01,split=alternate,likeness=distance");
 }
 
 struct Refused {
@@ -39,7 +39,8 @@ TEST(CompressorText, SaysWhatIsWrong) {
            Refused{"streaming:recent=7,", "the settings end with a comma"},
            Refused{"streaming:,recent=7", "it has no setting \"\""},
            Refused{"streaming: recent=7", "it has no setting \" recent\""},
-           Refused{"streaming:encoding=int4", "setting \"encoding\" is \"int4\"; it takes dense|int8|k8v4|kivi4|kivi2"},
+           Refused{"streaming:encoding=int4",
+                   "setting \"encoding\" is \"int4\"; it takes auto|dense|int8|k8v4|kivi4|kivi2"},
            Refused{"centroid:floor=nan", "setting \"floor\" is \"nan\"; it takes -1..1"},
            Refused{"centroid:floor=1.01", "setting \"floor\" is \"1.01\"; it takes -1..1"},
            Refused{"centroid:schedule=Paper", "it takes floor|paper"},
