@@ -48,6 +48,7 @@ struct CacheManager::Impl {
   const std::string_view order_name;             // or one order.
   const std::unique_ptr<EvictionOrder> order;
   PrefixCache memory;
+  int64_t flushes = 0;
 };
 
 CacheManager::CacheManager(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
@@ -67,6 +68,32 @@ TimeNs CacheManager::next_arrival() const { return impl_->tiers.next_arrival(); 
 
 PersistReport CacheManager::Persist(const Clock& clock, const TimeNs deadline, const std::stop_token& hurry) {
   return impl_->tiers.Persist(impl_->memory, clock, deadline, hurry);
+}
+
+PrefixMatch CacheManager::Lookup(const PrefixQuery& query) const { return impl_->memory.Lookup(query); }
+
+std::optional<PrefixImage> CacheManager::CopyCached(const PrefixQuery& query, const int32_t first_page,
+                                                    const TimeNs now) {
+  return impl_->memory.CopyCached(query, first_page, now);
+}
+
+std::vector<std::vector<std::byte>> CacheManager::CopyPages(const PrefixLease& lease, const int32_t begin,
+                                                            const int32_t end) const {
+  return PrefixCache::CopyPages(lease, begin, end);
+}
+
+PrefixImage CacheManager::CopyOf(const PrefixLease& lease, const int32_t tokens, const int32_t first_page) const {
+  return impl_->memory.CopyOf(lease, tokens, first_page);
+}
+
+bool CacheManager::Adopt(const Scope& scope, const std::span<const TokenId> tokens, const PrefixImage& image,
+                         const TimeNs now) {
+  return impl_->memory.Adopt({.scope = scope,
+                              .tokens = tokens.first(static_cast<size_t>(image.end)),
+                              .first_page = image.first_page,
+                              .pages = image.pages,
+                              .state = image.state},
+                             now);
 }
 
 int32_t CacheManager::LiveSharedPages(const PrefixQuery& query) const { return impl_->memory.LiveSharedPages(query); }
@@ -117,10 +144,13 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
 
 FlushReport CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
   const FlushReport freed = impl_->memory.Flush(what);
+  ++impl_->flushes;
   if (what.part == CachedPart::kAll) impl_->tiers.Drop(what, now);
   if (impl_->duel != nullptr) impl_->duel->Flush(what);
   return freed;
 }
+
+int64_t CacheManager::flushes() const { return impl_->flushes; }
 
 const CacheMemory& CacheManager::memory() const { return impl_->memory.memory(); }
 

@@ -21,6 +21,7 @@
 #include "cache/persist_report.h"
 #include "cache/placement_report.h"
 #include "cache/plan_report.h"
+#include "cache/prefix_image.h"
 #include "cache/prefix_query.h"
 #include "cache/tiers/tier.h"
 #include "cache/tree_walk.h"
@@ -44,6 +45,19 @@ class CacheManager {
   // Writes what only memory holds to the tiers, the most recently used first, and waits for that and for what they
   // have to forget: until `deadline` or until `hurry` is asked for. Requires: tiers with threads.
   PersistReport Persist(const Clock& clock, TimeNs deadline, const std::stop_token& hurry = {});
+
+  // What Acquire would find in memory; changes nothing.
+  PrefixMatch Lookup(const PrefixQuery& query) const;
+  // A copy of what memory has of `query`: up to the deepest point at most at its resume_limit, here at most all of its
+  // tokens. Pages from `first_page` on, or from the one that the point lies in where that is before. Nullopt: nothing.
+  std::optional<PrefixImage> CopyCached(const PrefixQuery& query, int32_t first_page, TimeNs now);
+  // Of the pages [begin, end) that a sequence holds.
+  std::vector<std::vector<std::byte>> CopyPages(const PrefixLease& lease, int32_t begin, int32_t end) const;
+  // Alike of what a sequence holds after `tokens` tokens, which all have run. Requires: it has not given its pages up.
+  PrefixImage CopyOf(const PrefixLease& lease, int32_t tokens, int32_t first_page) const;
+  // Takes up what another instance computed for the first image.end of `tokens`, into memory that is free or only
+  // cached. Where that does not suffice, or what the pages hang on has gone meanwhile, nothing is kept: false.
+  bool Adopt(const Scope& scope, std::span<const TokenId> tokens, const PrefixImage& image, TimeNs now);
 
   // How many whole pages Acquire would share that running sequences hold, so that they take no more memory.
   int32_t LiveSharedPages(const PrefixQuery& query) const;
@@ -71,6 +85,8 @@ class CacheManager {
 
   // Forgets what is cached. Live sequences go on, and what they commit from then on is cached again.
   FlushReport Flush(const FlushOptions& what, TimeNs now);
+  // How often Flush was called: who brings something from outside must not bring back what was forgotten meanwhile.
+  int64_t flushes() const;
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;

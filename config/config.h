@@ -129,6 +129,26 @@ struct Config {
     } tiers;
   } cache;
 
+  struct Transfer {
+    std::string role = "none";
+    std::string mode = "exact";
+    std::string producers;
+    std::string name;
+    std::string hmac_secret_file;
+    int64_t tokens_min = 256;
+    Duration timeout{30'000};
+    Duration lease{3'000};
+    int64_t bytes_max = int64_t{1} << 30;
+    int64_t credit_bytes = int64_t{8} << 20;
+    int64_t parallel = 4;
+    std::string token_file;
+    bool tls = false;
+    std::string tls_ca;
+    std::string tls_certificate;
+    std::string tls_key;
+    bool allow_insecure = false;
+  } transfer;
+
   struct Limits {
     Duration request_timeout{600'000};
     int64_t open_request_bytes_max = int64_t{256} << 20;

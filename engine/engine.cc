@@ -29,9 +29,9 @@ CacheJob GoOnWith(std::shared_ptr<cache::TreeWalk> walk, std::function<void(Cach
 struct Engine::Impl {
   Impl(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* const tokenizer,
        const Clock& clock_in, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers,
-       std::unique_ptr<SlowStore> slow)
+       std::unique_ptr<SlowStore> slow, PrefixSource* const prefixes)
       : clock(clock_in),
-        loop(options, std::move(model), tokenizer, clock_in, plan, std::move(tiers), std::move(slow)) {}
+        loop(options, std::move(model), tokenizer, clock_in, plan, std::move(tiers), std::move(slow), prefixes) {}
 
   void ThreadMain() {
     while (!loop.inbox().stopped()) {
@@ -48,7 +48,8 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
                                                  const models::Tokenizer* const tokenizer, const Clock& clock,
-                                                 std::vector<std::unique_ptr<cache::Tier>> tiers) {
+                                                 std::vector<std::unique_ptr<cache::Tier>> tiers,
+                                                 PrefixSource* const prefixes) {
   if (options.max_batch_tokens < 1 || options.max_logits_rows < 1 || options.max_running < 1 ||
       options.prefill_chunk_tokens < 1 || options.max_queued < 1) {
     return InvalidArgument(
@@ -63,8 +64,8 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, s
     if (!opened.ok()) return opened.status();
     slow = *std::move(opened);
   }
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan, std::move(tiers), std::move(slow))));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(options, std::move(model), tokenizer, clock, *plan,
+                                                                   std::move(tiers), std::move(slow), prefixes)));
 }
 
 Engine::~Engine() { Stop(); }
@@ -102,6 +103,16 @@ Status Engine::FlushCache(cache::FlushOptions what, std::function<void(const cac
 Status Engine::ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done) {
   return impl_->loop.inbox().Post(
       GoOnWith(std::make_shared<cache::TreeWalk>(std::move(options)), std::move(done), impl_->loop.inbox()));
+}
+
+Status Engine::CopyCached(CachedPrefix what, std::function<void(std::optional<cache::PrefixImage>)> done) {
+  return impl_->loop.inbox().Post(
+      [what = std::move(what), done = std::move(done)](cache::CacheManager& cache, const TimeNs now) {
+        const cache::PrefixQuery query{
+            .scope = what.scope, .tokens = what.tokens, .resume_limit = static_cast<int32_t>(what.tokens.size())};
+        const bool has = cache.Lookup(query).state_tokens >= what.tokens_min;
+        done(has ? cache.CopyCached(query, what.first_page, now) : std::nullopt);
+      });
 }
 
 Status Engine::ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done) {

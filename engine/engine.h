@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/status.h"
 #include "cache/cache_manager.h"
 #include "engine/engine_options.h"
+#include "engine/prefix_channel.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/validate.h"
@@ -35,11 +37,12 @@ class Engine {
  public:
   // `tiers`: slow places of the prefix cache, the fastest first.
   // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise lays out all memory now.
-  // `tokenizer` may be null (token ids only: no text, stop strings refused). Requires: `clock`, `tokenizer` outlive
-  // this.
+  // `tokenizer` may be null (token ids only: no text, stop strings refused). `prefixes`: where prefixes come from that
+  // other instances compute; null: nowhere. Requires: `clock`, `tokenizer`, `prefixes` outlive this.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,
                                                   const models::Tokenizer* tokenizer, const Clock& clock,
-                                                  std::vector<std::unique_ptr<cache::Tier>> tiers = {});
+                                                  std::vector<std::unique_ptr<cache::Tier>> tiers = {},
+                                                  PrefixSource* prefixes = nullptr);
   ~Engine();  // As Stop.
 
   // Checks the request against the model's and the engine's limits, then queues it. On success exactly one final event
@@ -61,6 +64,14 @@ class Engine {
   Status FlushCache(cache::FlushOptions what, std::function<void(const cache::FlushReport&)> done = {});
   // Counters of the cache and the shape of its tree. Cost: a walk over the tree, about 100 ns a node.
   Status ReportCache(cache::TreeReportOptions options, std::function<void(CacheSnapshot)> done);
+  // A copy of what the cache has of a prefix, at least so many of its tokens; nullopt: less.
+  struct CachedPrefix {
+    cache::Scope scope;
+    std::vector<TokenId> tokens;
+    int32_t tokens_min = 1;
+    int32_t first_page = 0;
+  };
+  Status CopyCached(CachedPrefix what, std::function<void(std::optional<cache::PrefixImage>)> done);
   // Where `request` would leave checkpoints if it came now, and why; nothing is run. Errors: as Submit's validation.
   Status ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done);
 

@@ -4,12 +4,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "cache/cache_tuning.h"
 #include "config/config.h"
 #include "engine/slow/slow_store.h"
 #include "engine/speculate/drafter.h"
 
 namespace invar::engine {
+
+// Of prefixes that come from other instances (prefix_channel.h).
+struct TransferOptions {
+  int32_t tokens_min = 1;  // Fewer are run here.
+  TimeNs timeout = TimeNs{30} * 1'000'000'000;
+};
 
 struct EngineOptions {
   int32_t max_batch_tokens = 512;  // Token budget of one step; at most what the model was loaded for.
@@ -31,8 +38,9 @@ struct EngineOptions {
   int64_t draft_memory_bytes = int64_t{1} << 27;  // For views that drafters draft on, beside the KV budget.
   SlowTierOptions slow_tier = {};                 // For full KV of those who draft on views.
   bool approximates = true;                       // Requests may ask for answers on compressed views.
-  bool check_integrity_every_step = false;        // Tests: recounts everything.
-  bool poison_freed_memory = false;               // Tests: freed pages and slots are filled with NaN.
+  TransferOptions transfer = {};
+  bool check_integrity_every_step = false;  // Tests: recounts everything.
+  bool poison_freed_memory = false;         // Tests: freed pages and slots are filled with NaN.
 };
 
 }  // namespace invar::engine

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "cache/prefix_image.h"
 
 namespace invar::engine {
 
@@ -75,6 +76,14 @@ struct Request {
     std::string compressor;
     std::optional<float> kv_budget;
   } speculation;
+  // What memory lacks of the prompt may come from an instance of equal weights: with the same bits.
+  struct Transfer {
+    bool allowed = false;
+    std::string producer;  // The one that is known to have it; empty: any.
+  } transfer;
+  // Given: its KV goes out in pages from this one on, each as soon as nothing will be written into it any more
+  // (PrefixPagesEvent), and what is left, with the state, with FinishedEvent. Of requests that generate nothing.
+  std::optional<int32_t> export_from_page;
 };
 
 // What a request ends with at its deadline, wherever it is.
@@ -99,7 +108,11 @@ struct PrefixReuse {
   int32_t state_match_tokens = 0;
   int32_t recomputed_tokens = 0;
   int32_t computed_tokens = 0;
-  std::string tier;  // The slowest place it came from: "fast" or a tier's name; empty: nothing matched.
+  // Of state_match_tokens, those that another instance computed for this request.
+  int32_t transferred_tokens = 0;
+  int64_t transfer_bytes = 0;  // That crossed the link for it, used or not.
+  // The slowest place it came from: "fast", a tier's name or "peer"; empty: nothing matched.
+  std::string tier;
 };
 
 // What became of a request's drafts.
@@ -128,6 +141,10 @@ struct DeltaEvent {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;  // One a token where asked for.
 };
+// The next pages of a request that gives its prefix away; in order, without gaps.
+struct PrefixPagesEvent {
+  std::vector<std::vector<std::byte>> pages;
+};
 enum class FinishReason { kStop, kLength };
 struct FinishedEvent {
   FinishReason reason = FinishReason::kLength;
@@ -142,12 +159,13 @@ struct FinishedEvent {
   std::optional<ViewReport> view;                // Alike, for approximation.
   int64_t kv_bytes = 0;                          // What full KV and state of the sequence take at the end.
   std::vector<TokenLogprob> prompt_logprobs;     // Of prompt tokens 1 and on: nothing comes before the first.
+  std::optional<cache::PrefixImage> image;       // The rest of a prefix that is given away.
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {
   Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutting down), INTERNAL.
 };
-using TokenEvent = std::variant<StartedEvent, DeltaEvent, FinishedEvent, FailedEvent>;
+using TokenEvent = std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, FinishedEvent, FailedEvent>;
 
 // Where a request's events go. Called on the engine thread; must not block and must not call the engine back.
 // Exactly one Finished or Failed ends the stream.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cache/placement_report.h"
+#include "engine/prefix_channel.h"
 
 namespace invar::engine {
 
@@ -58,6 +59,18 @@ struct SlowTierStats {
   int64_t used_bytes = 0;
 };
 
+// Prefixes from other instances. Counters, but under_way.
+struct TransferStats {
+  int64_t begun = 0;  // = landed + faults + cancelled + under_way.
+  int64_t landed = 0;
+  int64_t cancelled = 0;  // The request ended first.
+  int64_t tokens = 0;     // That need not be run for it.
+  int64_t bytes = 0;      // That crossed the link, used or not.
+  int64_t wait_ns = 0;    // Of requests, until it landed or failed.
+  std::array<int64_t, kTransferFaults> faults = {};
+  int64_t under_way = 0;
+};
+
 // Counters only grow. submitted = finished_stop + finished_length + cancelled + expired + failed + running + waiting at
 // any snapshot.
 struct EngineStats {
@@ -79,6 +92,7 @@ struct EngineStats {
   SpeculationStats speculation;
   ViewStats views;
   SlowTierStats slow_tier;
+  TransferStats transfer;
   bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
   int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "config/fields.h"
+#include "config/transfer.h"
 #include "server/admin_access.h"
 #include "server/cache_page.h"
 #include "server/version.h"
@@ -20,7 +21,8 @@
 namespace invar::server {
 namespace {
 
-constexpr const char* kServiceNames[] = {"", "invar.v1.GenerationService", "invar.v1.AdminService"};
+constexpr const char* kServiceNames[] = {"", "invar.v1.GenerationService", "invar.v1.AdminService",
+                                         "invar.v1.TransferService"};
 // Gateways ping every 10 to 30 s; gRPC's default would answer that with GOAWAY (too_many_pings) on long silent calls.
 constexpr int kPingIntervalMinMs = 10'000;
 // A peer whose machine vanished is noticed within a minute.
@@ -70,7 +72,8 @@ Daemon::Daemon(config::Loaded config, const Clock& clock)
       authenticator_(live_config_.config()->auth),
       service_(live_config_, authenticator_, metrics_, clock_),
       cache_view_(clock_),
-      admin_service_(live_config_, authenticator_, metrics_, service_.keepers(), cache_view_) {}
+      admin_service_(live_config_, authenticator_, metrics_, service_.keepers(), cache_view_),
+      transfer_service_(live_config_, authenticator_, metrics_, service_.keepers()) {}
 
 StatusOr<std::unique_ptr<Daemon>> Daemon::Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                 std::function<void(const Status&)> on_loaded) {
@@ -122,6 +125,7 @@ Status Daemon::StartGrpc() {
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, tls_->Credentials());
   builder.RegisterService(&service_);
   builder.RegisterService(&admin_service_);
+  if (config::ServesPrefixes(config->transfer)) builder.RegisterService(&transfer_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     return InvalidArgument("the gRPC server did not start: check tls.certificate, tls.key and tls.client_ca");
@@ -162,6 +166,7 @@ void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const
   published_model_ = model_.get();
   service_.Serve(*model_);
   admin_service_.Serve(*model_);
+  transfer_service_.Serve(*model_);
   {
     MutexLock lock(drain_mu_);
     if (!draining_) SetHealth(true);
@@ -206,6 +211,7 @@ Status Daemon::Reload(const config::Loaded& wanted) {
 
 void Daemon::BeginDrain() {
   service_.BeginDrain();
+  transfer_service_.BeginDrain();
   {
     MutexLock lock(drain_mu_);
     draining_ = true;
@@ -307,6 +313,7 @@ std::string Daemon::MetricsText() const {
   snapshot.draining = draining_;
   snapshot.connections_open = acceptor_->open_count();
   snapshot.calls = service_.calls();
+  snapshot.transfer = transfer_service_.counts();
   if (const ServedModel* model = published_model_) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();

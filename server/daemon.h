@@ -31,6 +31,7 @@
 #include "server/port_probe.h"
 #include "server/served_model.h"
 #include "server/tls_files.h"
+#include "server/transfer_service.h"
 
 namespace invar::server {
 
@@ -107,6 +108,7 @@ class Daemon {
   GenerateService service_;
   CacheView cache_view_;
   AdminService admin_service_;
+  TransferService transfer_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<PortProbe> port_probe_;  // Null: not wanted.
   std::unique_ptr<OpsHttp> ops_;

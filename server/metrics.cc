@@ -670,8 +670,9 @@ const std::array<HistogramRow, kSampleCount>& HistogramRows() {
   return rows;
 }
 
-constexpr const char* kRpcNames[kRpcCount] = {"Generate",   "Tokenize",           "Detokenize", "RenderChat",
-                                              "ListModels", "GetCacheStatistics", "FlushCache", "ExplainPlan"};
+constexpr const char* kRpcNames[kRpcCount] = {"Generate",   "Tokenize",    "Detokenize",
+                                              "RenderChat", "ListModels",  "GetCacheStatistics",
+                                              "FlushCache", "ExplainPlan", "FetchPrefix"};
 constexpr const char* kRefusalNames[kRefusalCount] = {"total", "per_address", "files", "abuse"};
 
 // Metrics that need code of their own, for the docs.
@@ -744,6 +745,54 @@ constexpr TierMissRow kTierMissRows[] = {
     {"invar_tier_misses_total", "Reads and look-ups that a tier failed, by reason.", &cache::TierStats::get_misses},
     {"invar_tier_store_failures_total", "Records a tier could not take, by reason.", &cache::TierStats::put_misses},
 };
+
+// Of prefixes between instances.
+struct TransferRow {
+  const char* name;
+  MetricType type;
+  const char* help;
+  double (*read)(const MetricsSnapshot&);
+};
+constexpr TransferRow kTransferRows[] = {
+    {"invar_transfer_begun_total", kCounter, "Prefixes this instance asked others for.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.begun); }},
+    {"invar_transfer_landed_total", kCounter, "Of these, those that came and were taken up.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.landed); }},
+    {"invar_transfer_cancelled_total", kCounter, "Of these, those whose request ended first.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.cancelled); }},
+    {"invar_transfer_under_way", kGauge, "Of these, those that requests wait for.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.under_way); }},
+    {"invar_transfer_tokens_total", kCounter, "Prompt tokens that were not run here because of them.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.tokens); }},
+    {"invar_transfer_received_bytes_total", kCounter, "Payload of prefixes that came here, used or not.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.transfer.bytes); }},
+    {"invar_transfer_wait_seconds_total", kCounter, "Time that requests waited for prefixes, those in vain included.",
+     [](const MetricsSnapshot& s) { return ToSeconds(s.engine.transfer.wait_ns); }},
+    {"invar_transfer_asked_total", kCounter, "Prefixes that others asked this instance for.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.asked); }},
+    {"invar_transfer_sent_total", kCounter, "Of these, those that their consumer confirmed.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.sent); }},
+    {"invar_transfer_refused_total", kCounter,
+     "Of these, those refused: another model or version, no right to it, no room, or not serving.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.refused); }},
+    {"invar_transfer_failed_total", kCounter, "Of these, those that could not be computed.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.failed); }},
+    {"invar_transfer_abandoned_total", kCounter, "Of these, those whose consumer gave up or went away.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.abandoned); }},
+    {"invar_transfer_expired_total", kCounter,
+     "Of these, those whose consumer was silent for transfer.lease: what was held for it is free again.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.expired); }},
+    {"invar_transfer_sent_bytes_total", kCounter, "Payload of prefixes that went out.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.bytes); }},
+    {"invar_transfer_held_bytes", kGauge, "Copies of prefixes on their way out, of transfer.bytes_max.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.held_bytes); }},
+};
+constexpr char kFallbacksName[] = "invar_transfer_fallbacks_total";
+constexpr char kFallbacksHelp[] =
+    "Prefixes that did not come, and were run here, by reason (docs/TRANSFER.md); silent: the producer's lease ended; "
+    "damaged: a checksum was wrong.";
+
+std::string_view FaultName(const size_t fault) { return engine::NameOf(static_cast<engine::TransferFault>(fault)); }
 
 class Page {
  public:
@@ -890,6 +939,17 @@ void AddTiers(const MetricsSnapshot& snapshot, Page& page) {
   }
 }
 
+void AddTransfers(const MetricsSnapshot& snapshot, Page& page) {
+  for (const TransferRow& row : kTransferRows) {
+    page.Add(row.name, row.type, row.help, {{"model", snapshot.model}}, row.read(snapshot));
+  }
+  for (size_t fault = 0; fault < engine::kTransferFaults; ++fault) {
+    page.Add(kFallbacksName, kCounter, kFallbacksHelp,
+             {{"model", snapshot.model}, {"reason", std::string(FaultName(fault))}},
+             static_cast<double>(snapshot.engine.transfer.faults[fault]));
+  }
+}
+
 std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
   Page page;
   AddInfo(snapshot, page);
@@ -909,6 +969,7 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
              order == snapshot.engine.cache.eviction_order ? 1.0 : 0.0);
   }
   AddTiers(snapshot, page);
+  AddTransfers(snapshot, page);
   for (int i = 0; i < kRefusalCount; ++i) {
     page.Add("invar_connections_refused_total", kCounter, "Connections closed by a limit.",
              {{"reason", kRefusalNames[i]}}, static_cast<double>(refusals_[i]));
@@ -983,6 +1044,14 @@ std::string PrintMetricsDocs() {
     out +=
         fmt::format("| `{}` | counter | {}, reason ({}) | | {} |\n", row.name, kTierLabels, TierMissNames(), row.help);
   }
+  for (const TransferRow& row : kTransferRows) {
+    out +=
+        fmt::format("| `{}` | {} | model | | {} |\n", row.name, row.type == kCounter ? "counter" : "gauge", row.help);
+  }
+  std::vector<std::string_view> faults;
+  for (size_t fault = 0; fault < engine::kTransferFaults; ++fault) faults.push_back(FaultName(fault));
+  out += fmt::format("| `{}` | counter | model, reason ({}) | | {} |\n", kFallbacksName, fmt::join(faults, ", "),
+                     kFallbacksHelp);
   for (const Described& row : Others()) {
     out += fmt::format("| `{}` | {} | {} | | {} |\n", row.name, row.type, row.labels, row.help);
   }

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "engine/stats.h"
 #include "models/model.h"
+#include "server/transfer_counts.h"
 
 namespace invar::server {
 
@@ -29,8 +30,9 @@ enum class Rpc {
   kGetCacheStatistics,
   kFlushCache,
   kExplainPlan,
+  kFetchPrefix,
 };
-inline constexpr int kRpcCount = 8;
+inline constexpr int kRpcCount = 9;
 inline constexpr int kCodeCount = 17;
 
 enum class Sample {
@@ -71,6 +73,7 @@ struct MetricsSnapshot {
   bool draining = false;
   int64_t connections_open = 0;
   CallReport calls;
+  TransferCounts transfer;  // Of prefixes that others asked for.
   int64_t kernel_scratch_bytes = 0;
 };
 

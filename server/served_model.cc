@@ -13,7 +13,10 @@
 #include <optional>
 
 #include "base/cores.h"
+#include "base/file.h"
+#include "base/fingerprint.h"
 #include "base/log.h"
+#include "config/transfer.h"
 #include "engine/validate.h"
 
 namespace invar::server {
@@ -66,6 +69,9 @@ int64_t DraftMemory(const config::Config::Engine& options) {
   return options.speculation.draft_memory > 0 ? options.speculation.draft_memory : options.kv_budget / kShare;
 }
 
+// Above any there is; one that is larger has no digest.
+constexpr int64_t kTokenizerBytesMax = int64_t{256} << 20;
+
 std::string NameOf(const config::Config::Model& model) {
   if (!model.name.empty()) return model.name;
   std::filesystem::path path = std::filesystem::path(model.path).lexically_normal();
@@ -88,6 +94,8 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
   StatusOr<std::unique_ptr<models::Tokenizer>> tokenizer = models::LoadTokenizer(config.model.path);
   if (!tokenizer.ok()) return tokenizer.status();
   parts.tokenizer = *std::move(tokenizer);
+  const StatusOr<std::string> file = ReadFile(config.model.path + "/tokenizer.json", kTokenizerBytesMax);
+  if (file.ok()) parts.tokenizer_digest = ToHex(Sha256(*file));
   StatusOr<std::unique_ptr<models::ChatTemplate>> chat_template = models::LoadChatTemplate(config.model.path);
   if (!chat_template.ok()) return chat_template.status();
   parts.chat_template = *std::move(chat_template);
@@ -141,28 +149,35 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   StatusOr<std::vector<std::unique_ptr<cache::Tier>>> tiers = cache::MakeTiers(
       config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
   if (!tiers.ok()) return tiers.status();
+  if (config::FetchesPrefixes(config.transfer)) {
+    StatusOr<std::unique_ptr<TransferClient>> prefixes =
+        TransferClient::Make(config.transfer, engine::IdentityOf(spec, served->parts.tokenizer_digest), clock);
+    if (!prefixes.ok()) return prefixes.status();
+    served->prefixes = *std::move(prefixes);
+  }
+  StatusOr<std::unique_ptr<HandOffs>> hand_offs = HandOffs::Make(config.transfer);
+  if (!hand_offs.ok()) return hand_offs.status();
+  served->hand_offs = *std::move(hand_offs);
   const auto& options = config.engine;
-  StatusOr<std::unique_ptr<engine::Engine>> created =
-      engine::Engine::Create({.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
-                              .max_logits_rows = LogitsRows(options),
-                              .max_running = static_cast<int32_t>(options.running_max),
-                              .max_queued = static_cast<int32_t>(options.queue_max),
-                              .kv_budget_bytes = options.kv_budget,
-                              .prefix_cache = config.cache.enabled,
-                              .cache = cache::TuningOf(config.cache),
-                              .plans_on_a_thread = true,
-                              .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
-                              .stop_strings_max = config.limits.stop_strings_max,
-                              .stop_string_bytes_max = config.limits.stop_string_bytes_max,
-                              .logprobs_max = config.limits.logprobs_max,
-                              .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
-                              .draft_memory_bytes = DraftMemory(options),
-                              .slow_tier = {.path = options.speculation.slow_tier.path,
-                                            .budget_bytes = options.speculation.slow_tier.budget,
-                                            .direct = options.speculation.slow_tier.direct,
-                                            .staging_bytes = options.speculation.slow_tier.staging},
-                              .approximates = options.approximate.allowed},
-                             std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers));
+  StatusOr<std::unique_ptr<engine::Engine>> created = engine::Engine::Create(
+      {.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
+       .max_logits_rows = LogitsRows(options),
+       .max_running = static_cast<int32_t>(options.running_max),
+       .max_queued = static_cast<int32_t>(options.queue_max),
+       .kv_budget_bytes = options.kv_budget,
+       .prefix_cache = config.cache.enabled,
+       .cache = cache::TuningOf(config.cache),
+       .plans_on_a_thread = true,
+       .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
+       .stop_strings_max = config.limits.stop_strings_max,
+       .stop_string_bytes_max = config.limits.stop_string_bytes_max,
+       .logprobs_max = config.limits.logprobs_max,
+       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
+       .draft_memory_bytes = DraftMemory(options),
+       .approximates = options.approximate.allowed,
+       .transfer = {.tokens_min = static_cast<int32_t>(config.transfer.tokens_min),
+                    .timeout = std::chrono::nanoseconds(config.transfer.timeout).count()}},
+      std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers), served->prefixes.get());
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
   if (const std::string& why = served->engine->why_nothing_is_reused(); !why.empty()) {
@@ -184,6 +199,8 @@ TranslateContext ContextOf(const ServedModel& model, const config::Config& confi
           .drafters = model.engine->drafters(),
           .speculation = config.engine.speculation,
           .approximate = config.engine.approximate,
+          .transfer = config.transfer,
+          .hand_offs = model.hand_offs.get(),
           .interrupted = std::move(interrupted)};
 }
 

@@ -14,6 +14,8 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/text.h"
+#include "server/hand_off.h"
+#include "server/transfer_client.h"
 #include "server/translate.h"
 
 namespace invar::server {
@@ -24,6 +26,7 @@ struct ModelParts {
   std::unique_ptr<WorkerPool> pool;
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<models::Tokenizer> tokenizer;
+  std::string tokenizer_digest;                         // Of its file, in hexadecimal; empty: not known.
   std::unique_ptr<models::ChatTemplate> chat_template;  // Null: the model has none.
   models::GenerationDefaults defaults;
   std::unique_ptr<models::Model> model;
@@ -44,6 +47,8 @@ using ModelLoader = std::function<StatusOr<ModelParts>(const config::Config&)>;
 struct ServedModel {
   ModelParts parts;                              // parts.model has moved into the engine.
   std::unique_ptr<cache::FileLayer> tier_files;  // Of the engine's tiers.
+  std::unique_ptr<TransferClient> prefixes;      // Null: none are fetched.
+  std::unique_ptr<HandOffs> hand_offs;           // Null: none are signed or understood.
   std::unique_ptr<engine::Engine> engine;
 
   const models::ModelSpec& spec() const { return engine->spec(); }

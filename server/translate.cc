@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "config/drafter_names.h"
+#include "config/transfer.h"
 #include "engine/validate.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -410,9 +411,7 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
                                        field),
                            field);
   }
-  if (policy.transfer() == v1::KvPolicy::EXACT_TRANSFER || policy.transfer() == v1::KvPolicy::ANY_TRANSFER) {
-    return NotYet("kv_policy.transfer");
-  }
+  if (policy.transfer() == v1::KvPolicy::ANY_TRANSFER) return NotYet("kv_policy.transfer");
   return OkStatus();
 }
 
@@ -433,7 +432,6 @@ Status CheckOptions(const v1::GenerateRequest& proto, const TranslateContext& co
   if (Status s = CheckConstraint(proto.constraint()); !s.ok()) return s;
   if (Status s = CheckKvPolicy(proto.kv_policy(), context); !s.ok()) return s;
   if (Status s = CheckCache(proto.cache(), context); !s.ok()) return s;
-  if (!proto.kv_transfer_params_json().empty()) return NotYet("kv_transfer_params_json");
   const auto priority_max = static_cast<int32_t>(context.limits.priority_max);
   return CheckRange("scheduling.priority", proto.scheduling().priority(), -priority_max, priority_max);
 }
@@ -444,6 +442,27 @@ engine::Request::Approximation ApproximationOf(const v1::KvPolicy& policy, const
   return {.compressor = compressor, .kv_budget = BudgetOf(policy, compressor, context.approximate.kv_budget)};
 }
 
+// Where this instance fetches nothing, what is allowed does not happen. A hand-off allows it where the request is
+// silent.
+Status FillTransfer(const v1::GenerateRequest& proto, const TranslateContext& context, engine::Request& request) {
+  const v1::KvPolicy::Transfer wanted = proto.kv_policy().transfer();
+  const std::string& hand_off = proto.kv_transfer_params_json();
+  const bool by_default =
+      wanted == v1::KvPolicy::TRANSFER_UNSPECIFIED && (context.transfer.mode == "exact" || !hand_off.empty());
+  request.transfer.allowed = by_default || wanted == v1::KvPolicy::EXACT_TRANSFER;
+  if (hand_off.empty() || !config::FetchesPrefixes(context.transfer)) {
+    return CheckBytes("kv_transfer_params_json", hand_off.size(), HandOffs::kJsonBytesMax);
+  }
+  if (context.hand_offs == nullptr) {
+    return InvalidArgument("kv_transfer_params_json: hand-offs are understood where transfer.hmac_secret_file is given",
+                           "kv_transfer_params_json");
+  }
+  StatusOr<std::string> producer = context.hand_offs->ProducerOf(hand_off, request.prompt, UnixMs());
+  if (!producer.ok()) return producer.status();
+  request.transfer.producer = *std::move(producer);
+  return OkStatus();
+}
+
 std::string DrawRequestId() { return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits()); }
 
 void FillReuse(const engine::PrefixReuse& reuse, v1::PrefixReuse& proto) {
@@ -451,6 +470,7 @@ void FillReuse(const engine::PrefixReuse& reuse, v1::PrefixReuse& proto) {
   proto.set_state_match_tokens(reuse.state_match_tokens);
   proto.set_recomputed_tokens(reuse.recomputed_tokens);
   proto.set_computed_tokens(reuse.computed_tokens);
+  proto.set_transferred_tokens(reuse.transferred_tokens);
   proto.set_tier(reuse.tier);
 }
 
@@ -509,6 +529,7 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
                    .bypass_write = proto.cache().bypass_write(),
                    .hints = {proto.cache().checkpoint_hints().begin(), proto.cache().checkpoint_hints().end()},
                    .stable_tokens = prompt->stable_tokens};
+  if (Status s = FillTransfer(proto, context, request); !s.ok()) return s;
   if (const v1::KvPolicy& policy = proto.kv_policy(); policy.exactness() == v1::KvPolicy::LOSSLESS) {
     request.speculation = SpeculationOf(policy, context);
   } else if (policy.exactness() == v1::KvPolicy::APPROXIMATE) {
@@ -523,6 +544,7 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
               .logprobs = proto.output().has_logprobs(),
               .logprob_bits = proto.output().logprob_bits(),
               .seed = static_cast<int64_t>(request.sampling.seed)};
+  if (context.hand_offs != nullptr) out.form.hand_off = context.hand_offs->Issue(request.prompt, UnixMs());
   return out;
 }
 
@@ -644,6 +666,8 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   kv.set_fast_tier_bytes(on_view ? event.view->bytes : event.kv_bytes - slow_bytes);
   if (event.speculation.has_value()) kv.set_slow_tier_bytes_read(event.speculation->slow_tier_bytes_read);
   kv.set_full_bytes(event.kv_bytes);
+  kv.set_transfer_bytes(event.reuse.transfer_bytes);
+  if (event.reuse.transferred_tokens > 0) kv.set_transfer_mode("raw");
   kv.set_numerics_id(form.numerics_id);
   v1::Timing& timing = *finished.mutable_timing();
   timing.set_queue_seconds(ToSeconds(event.queued_for));
@@ -655,6 +679,7 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   }
   FillReuse(event.reuse, *finished.mutable_reuse());
   finished.set_seed(form.seed);
+  finished.set_kv_transfer_params_json(form.hand_off);
 }
 
 grpc::Status ToGrpcStatus(const Status& status) {

@@ -18,6 +18,7 @@
 #include "invar/v1/generation.pb.h"
 #include "models/model.h"
 #include "models/text.h"
+#include "server/hand_off.h"
 
 namespace invar::server {
 
@@ -33,6 +34,8 @@ struct TranslateContext {
   const std::vector<std::string>& drafters;                // Engine::drafters
   const config::Config::Engine::Speculation& speculation;  // What LOSSLESS requests get where they name nothing.
   const config::Config::Engine::Approximate& approximate;  // What APPROXIMATE ones get that say nothing.
+  const config::Config::Transfer& transfer;                // Alike, of prefixes from other instances.
+  const HandOffs* hand_offs;                               // Null: none are signed or understood.
   // Asked while a template runs and while text is tokenized: not OK ends the preparation with that status. Empty: never
   // asked.
   std::function<Status()> interrupted;
@@ -48,6 +51,7 @@ struct AnswerForm {
   bool logprobs = false;
   bool logprob_bits = false;
   int64_t seed = 0;
+  std::string hand_off = {};  // For whoever decodes what this instance has run; empty: none.
 };
 
 struct TranslatedRequest {

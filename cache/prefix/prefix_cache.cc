@@ -41,6 +41,8 @@ int64_t ProbationBytes(const CacheOptions& options) {
   return std::max(least, static_cast<int64_t>(share * static_cast<double>(options.budget_bytes)));
 }
 
+std::vector<std::byte> BytesOf(const std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+
 }  // namespace
 
 PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order, PlanExecutor& executor,
@@ -391,6 +393,36 @@ bool PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
     node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
   }
   return true;
+}
+
+std::optional<PrefixImage> PrefixCache::CopyCached(const PrefixQuery& query, const int32_t first_page,
+                                                   const TimeNs now) {
+  Match found = tree_.Find(query.scope, query.tokens);
+  const ResumePoint point = Resume(found, query.resume_limit, has_state_);
+  const int32_t end = point.match.state_tokens;
+  if (end == 0) return std::nullopt;
+  for (Node* const node : found.nodes) node->use.used_at = now;
+  PrefixImage image{.first_page = std::min(first_page, end / kernels::kPageTokens), .end = end};
+  const std::vector<const PageRef*> pages = PagesAlong(found.nodes, end);
+  for (size_t page = static_cast<size_t>(image.first_page); page < pages.size(); ++page) {
+    image.pages.push_back(BytesOf(pages[page]->bytes()));
+  }
+  if (point.from != nullptr) image.state = BytesOf(point.from->checkpoint->state.bytes());
+  return image;
+}
+
+std::vector<std::vector<std::byte>> PrefixCache::CopyPages(const PrefixLease& lease, const int32_t begin,
+                                                           const int32_t end) {
+  std::vector<std::vector<std::byte>> pages;
+  for (int32_t page = begin; page < end; ++page) pages.push_back(BytesOf(lease.pages_.ref(page).bytes()));
+  return pages;
+}
+
+PrefixImage PrefixCache::CopyOf(const PrefixLease& lease, const int32_t tokens, const int32_t first_page) const {
+  PrefixImage image{.first_page = std::min(first_page, tokens / kernels::kPageTokens), .end = tokens};
+  image.pages = CopyPages(lease, image.first_page, shape_.PagesFor(tokens));
+  if (has_state_) image.state = BytesOf(lease.slot_.bytes());
+  return image;
 }
 
 std::vector<const Node*> PrefixCache::ResumableNodes() const {

@@ -23,6 +23,7 @@
 #include "cache/placement_report.h"
 #include "cache/plan_report.h"
 #include "cache/prefix/resume.h"
+#include "cache/prefix_image.h"
 #include "cache/prefix_query.h"
 #include "cache/tree/radix_tree.h"
 #include "cache/tree_walk.h"
@@ -68,6 +69,9 @@ class PrefixCache {
   // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
   // nothing is kept: false.
   bool Adopt(const KeptPrefix& kept, TimeNs now);
+  std::optional<PrefixImage> CopyCached(const PrefixQuery& query, int32_t first_page, TimeNs now);
+  static std::vector<std::vector<std::byte>> CopyPages(const PrefixLease& lease, int32_t begin, int32_t end);
+  PrefixImage CopyOf(const PrefixLease& lease, int32_t tokens, int32_t first_page) const;
   // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the most recently used first.
   std::vector<const Node*> ResumableNodes() const;
 

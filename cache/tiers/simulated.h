@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cache/tiers/circuit_breaker.h"
+#include "base/circuit_breaker.h"
 #include "cache/tiers/tier.h"
 #include "cache/tiers/tier_store.h"
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
+#include "base/circuit_breaker.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/tier_store.h"
 
 namespace invar::cache {

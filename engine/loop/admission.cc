@@ -14,8 +14,8 @@ cache::Scope ScopeOf(const Request& request) {
 
 }  // namespace
 
-// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers are
-// asked before anybody is preempted for it: a request that waits for one stands aside.
+// Where a sequence is admitted, what it need not run becomes known only then: so spans are planned after. And tiers and
+// other instances are asked before anybody is preempted for it: a request that waits for one stands aside.
 Step Admission::PlanAndAdmit(const double prefill_rate) {
   if (live_.empty()) return {};
   Step step;
@@ -23,7 +23,7 @@ Step Admission::PlanAndAdmit(const double prefill_rate) {
     TakeSnapshot();
     LookUpNext();
     step = Plan(snapshot_, limits_);
-  } while (AskTiers(step.admit, prefill_rate));
+  } while (AskElsewhere(step.admit, prefill_rate));
   for (const SequenceId id : step.preempt) live_.Preempt(live_.Find(id));
   if (step.admit.empty()) return step;
   for (const SequenceId id : step.admit) {
@@ -57,7 +57,7 @@ void Admission::TakeSnapshot() {
                       .tenant = TenantIndex(sequence->request().tenant),
                       .priority = sequence->request().priority,
                       .arrival = id.value(),
-                      .paused = sequence->paused() || sequence->awaits_tier(),
+                      .paused = sequence->paused() || sequence->awaits_prefix(),
                       .waits = sequence->waits(),
                       .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
                       .computed = sequence->computed(),
@@ -97,16 +97,19 @@ int32_t Admission::TenantIndex(const std::string& tenant) {
   return static_cast<int32_t>(tenants_.size()) - 1;
 }
 
-// Asks the tiers once for what memory lacks of each, when its turn has come: so what is read is soon used. True: one of
-// them waits now.
-bool Admission::AskTiers(const std::vector<SequenceId>& admitted, const double prefill_rate) {
+// Asks the tiers once for what memory lacks of each, when its turn has come: so what is read is soon used; and for what
+// they lack too, another instance. True: one of them waits now.
+bool Admission::AskElsewhere(const std::vector<SequenceId>& admitted, const double prefill_rate) {
   bool waits = false;
   for (const SequenceId id : admitted) {
     Sequence& sequence = live_.Find(id);
-    if (sequence.asked_tiers()) continue;
-    const std::optional<int64_t> ticket = cache_.Prefetch(QueryOf(sequence), prefill_rate, clock_.Now());
-    sequence.AskedTiers(ticket);
-    waits = waits || ticket.has_value();
+    if (!sequence.asked_tiers()) {
+      sequence.AskedTiers(cache_.Prefetch(QueryOf(sequence), prefill_rate, clock_.Now()));
+    }
+    if (!sequence.awaits_prefix() && !sequence.asked_peers()) {
+      sequence.AskedPeers(inbound_.Begin(QueryOf(sequence), sequence.request()));
+    }
+    waits = waits || sequence.awaits_prefix();
   }
   return waits;
 }

@@ -18,6 +18,7 @@
 #include "engine/request.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/step.h"
+#include "engine/transfer/inbound_prefixes.h"
 
 namespace invar::engine {
 
@@ -35,8 +36,14 @@ class Admission {
  public:
   // `reuses`: requests may read and write what is cached. Requires: references outlive this.
   Admission(const SchedulerLimits& limits, const MemoryPlan& plan, const bool reuses, cache::CacheManager& cache,
-            LiveSequences& live, const Clock& clock)
-      : limits_(limits), memory_plan_(plan), reuses_(reuses), cache_(cache), live_(live), clock_(clock) {}
+            InboundPrefixes& inbound, LiveSequences& live, const Clock& clock)
+      : limits_(limits),
+        memory_plan_(plan),
+        reuses_(reuses),
+        cache_(cache),
+        inbound_(inbound),
+        live_(live),
+        clock_(clock) {}
 
   // The next step, its preemptions and admissions done. `prefill_rate`: tokens a second at which prompts are run, 0
   // where that is not known yet; decides whether tiers pay.
@@ -52,7 +59,7 @@ class Admission {
  private:
   void TakeSnapshot();
   void LookUpNext();
-  bool AskTiers(const std::vector<SequenceId>& admitted, double prefill_rate);
+  bool AskElsewhere(const std::vector<SequenceId>& admitted, double prefill_rate);
   int32_t TenantIndex(const std::string& tenant);
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
 
@@ -61,6 +68,7 @@ class Admission {
   const MemoryPlan memory_plan_;
   const bool reuses_;
   cache::CacheManager& cache_;
+  InboundPrefixes& inbound_;
   LiveSequences& live_;
   const Clock& clock_;
 

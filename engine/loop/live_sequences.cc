@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/numerics.h"
 
 namespace invar::engine {
 
@@ -57,15 +58,26 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
                              model_.spec().state_bytes};
 }
 
+// What a preempted one runs again has gone out already.
+void LiveSequences::Export(Sequence& sequence) {
+  const int32_t whole = sequence.computed() / kernels::kPageTokens;
+  if (!sequence.request().export_from_page.has_value() || whole <= sequence.next_export()) return;
+  sequence.Export(cache_.CopyPages(sequence.lease(), sequence.next_export(), whole));
+}
+
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {
   std::optional<ViewReport> view = ReportView(sequence);
+  std::optional<cache::PrefixImage> image;
+  if (sequence.request().export_from_page.has_value()) {
+    image = cache_.CopyOf(sequence.lease(), sequence.computed(), sequence.next_export());
+  }
   cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
   std::optional<SpeculationReport> speculation = speculator_.End(sequence);
   if (speculation.has_value()) {
     speculation->slow_tier_bytes = sequence.away_pages() * model_.spec().page_bytes;
     speculation->slow_tier_bytes_read = sequence.streamed_bytes();
   }
-  sequence.Finish(kv_bytes, std::move(speculation), std::move(view), clock_.Now());
+  sequence.Finish(kv_bytes, std::move(speculation), std::move(view), std::move(image), clock_.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats_.finished_stop : stats_.finished_length);
   shares_.Leave(sequence.request().tenant);
   live_.erase(sequence.id());
@@ -76,6 +88,7 @@ void LiveSequences::Fail(Sequence& sequence, Status status, int64_t& counter) {
   if (sequence.has_lease() && status.code() != StatusCode::kInternal) {
     cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
   }
+  if (sequence.peer_ticket().has_value()) inbound_.Cancel(*sequence.peer_ticket());
   speculator_.End(sequence);
   sequence.Fail(std::move(status));
   ++counter;

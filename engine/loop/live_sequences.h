@@ -18,6 +18,7 @@
 #include "engine/schedule/fair_queue.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
+#include "engine/transfer/inbound_prefixes.h"
 #include "models/model.h"
 #include "models/text.h"
 
@@ -28,9 +29,9 @@ class LiveSequences {
   using Map = std::map<SequenceId, std::unique_ptr<Sequence>>;  // Ordered by id, which is the order of arrival.
 
   // Requires: all outlive this. Effects: every move is counted in `stats`.
-  LiveSequences(const models::Model& model, cache::CacheManager& cache, Speculator& speculator, const Clock& clock,
-                EngineStats& stats)
-      : model_(model), cache_(cache), speculator_(speculator), clock_(clock), stats_(stats) {}
+  LiveSequences(const models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound,
+                Speculator& speculator, const Clock& clock, EngineStats& stats)
+      : model_(model), cache_(cache), inbound_(inbound), speculator_(speculator), clock_(clock), stats_(stats) {}
 
   Map::const_iterator begin() const { return live_.begin(); }
   Map::const_iterator end() const { return live_.end(); }
@@ -46,6 +47,8 @@ class LiveSequences {
   // Requires: what the scheduler promised, so that there is memory for it.
   void Admit(Sequence& sequence, const cache::PrefixQuery& query);
   void Preempt(Sequence& sequence);
+  // What has run of a prefix that is given away and has not gone out yet goes out, in whole pages.
+  void Export(Sequence& sequence);
   // The sequence is gone after either. `kv_bytes`: what it held at the end. `counter`: of `stats`.
   void Finish(Sequence& sequence, int64_t kv_bytes);
   void Fail(Sequence& sequence, Status status, int64_t& counter);
@@ -64,6 +67,7 @@ class LiveSequences {
   // Set at construction.
   const models::Model& model_;
   cache::CacheManager& cache_;
+  InboundPrefixes& inbound_;
   Speculator& speculator_;
   const Clock& clock_;
   EngineStats& stats_;

@@ -35,6 +35,7 @@ Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSi
       submitted_at_(now),
       tokens_(request_.prompt),
       view_(std::move(view)),
+      next_export_(request_.export_from_page.value_or(0)),
       stop_(request_.stopping.stop, request_.stopping.include_stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   if (!UsesPenalties(request_.sampling)) return;
@@ -69,6 +70,10 @@ void Sequence::Admit(cache::PrefixLease lease, const TimeNs now) {
     reuse_.state_match_tokens = match.state_tokens;
     reuse_.recomputed_tokens = std::max(0, match.kv_tokens - match.state_tokens);
     reuse_.computed_tokens = prompt_tokens() - match.state_tokens;
+    reuse_.transfer_bytes = landed_.bytes;
+    // What was evicted again before its turn came is run here.
+    reuse_.transferred_tokens = std::max(0, std::min(match.state_tokens, landed_.end) - landed_.before);
+    if (reuse_.transferred_tokens > 0) reuse_.tier = "peer";
     if (reuse_.tier.empty() && match.kv_tokens > 0) reuse_.tier = "fast";
     Push(StartedEvent{prompt_tokens(), reuse_}, now);
   }
@@ -84,6 +89,17 @@ void Sequence::Arrived(const int64_t ticket, const std::string_view tier) {
 int32_t Sequence::saved_tokens() const {
   if (view_ != nullptr) return view_->saved_tokens();
   return away_pages() * kernels::kPageTokens;
+}
+
+void Sequence::Landed(const InboundPrefixes::Landed& landed) {
+  if (peer_ticket_ != landed.ticket) return;
+  peer_ticket_.reset();
+  landed_ = landed;
+}
+
+void Sequence::Export(std::vector<std::vector<std::byte>> pages) {
+  next_export_ += static_cast<int32_t>(pages.size());
+  sink_->Push(PrefixPagesEvent{std::move(pages)});
 }
 
 cache::PrefixLease Sequence::Preempt() {
@@ -138,7 +154,7 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
 }
 
 void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> speculation,
-                      std::optional<ViewReport> view, const TimeNs now) {
+                      std::optional<ViewReport> view, std::optional<cache::PrefixImage> image, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
   lease_.reset();
   reuse_.computed_tokens = prompt_tokens_run_;
@@ -153,7 +169,8 @@ void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> s
                       .speculation = std::move(speculation),
                       .view = std::move(view),
                       .kv_bytes = kv_bytes,
-                      .prompt_logprobs = std::move(prompt_logprobs_)};
+                      .prompt_logprobs = std::move(prompt_logprobs_),
+                      .image = std::move(image)};
   const bool stop_string = std::holds_alternative<std::string>(matched_);
   if (detokenizer_.has_value() && !stop_string) event.text_tail = stop_.Flush() + detokenizer_->Finish();
   const TimeNs first = first_token_at_.value_or(now);

@@ -26,6 +26,7 @@
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
 #include "engine/slow/away_kv.h"
+#include "engine/transfer/inbound_prefixes.h"
 #include "models/text.h"
 
 namespace invar::engine {
@@ -63,13 +64,22 @@ class Sequence {
   int32_t own_pages(const cache::PagePool& pool) { return has_lease() ? own_pages_.Count(lease_->pages(), pool) : 0; }
   // Whether tiers were asked for its prefix since it began to wait, and are still at it.
   bool asked_tiers() const { return asked_tiers_; }
-  bool awaits_tier() const { return ticket_.has_value(); }
+  // Whether an instance was asked, once in its life, and is still at it.
+  bool asked_peers() const { return asked_peers_; }
+  const std::optional<int64_t>& peer_ticket() const { return peer_ticket_; }
+  void AskedPeers(const std::optional<int64_t> ticket) {
+    asked_peers_ = true;
+    peer_ticket_ = ticket;
+  }
+  // Must not be admitted yet: what it lacks is on its way.
+  bool awaits_prefix() const { return ticket_.has_value() || peer_ticket_.has_value(); }
   void AskedTiers(const std::optional<int64_t> ticket) {
     asked_tiers_ = true;
     ticket_ = ticket;
   }
   // The ticket may be another's.
   void Arrived(int64_t ticket, std::string_view tier);
+  void Landed(const InboundPrefixes::Landed& landed);
   std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
   // Null where it computes on full KV to its end.
@@ -115,11 +125,14 @@ class Sequence {
   void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
   // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
   bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
+  // Of one that gives its prefix away: the next page that goes out.
+  int32_t next_export() const { return next_export_; }
+  void Export(std::vector<std::vector<std::byte>> pages);
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
   void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, std::optional<ViewReport> view,
-              TimeNs now);
+              std::optional<cache::PrefixImage> image, TimeNs now);
   void Fail(Status status);
 
   FinishReason finish_reason() const { return finish_reason_; }
@@ -158,6 +171,10 @@ class Sequence {
   int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.
   bool asked_tiers_ = false;
   std::optional<int64_t> ticket_;
+  bool asked_peers_ = false;
+  std::optional<int64_t> peer_ticket_;
+  InboundPrefixes::Landed landed_;
+  int32_t next_export_ = 0;
 
   // Output.
   TokenCounts counts_;

@@ -65,7 +65,8 @@ cache::Backing BackingOf(const EngineOptions& options) {
 
 StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model,
                    const models::Tokenizer* const tokenizer, const Clock& clock, const MemoryPlan& plan,
-                   std::vector<std::unique_ptr<cache::Tier>> tiers, std::unique_ptr<SlowStore> slow)
+                   std::vector<std::unique_ptr<cache::Tier>> tiers, std::unique_ptr<SlowStore> slow,
+                   PrefixSource* const prefixes)
     : options_(options),
       clock_(clock),
       tokenizer_(tokenizer),
@@ -84,6 +85,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .clock = &clock,
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),
+      inbound_(options.transfer, prefixes, cache_, clock, [this] { inbox_.Wake(); }),
       runner_(std::move(model), plan.log_bytes),
       rows_(SamplerFor(runner_.model())),
       draft_memory_(shape_, options.draft_memory_bytes, /*slots_without_bytes=*/0, BackingOf(options)),
@@ -96,8 +98,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       slow_tier_(slow == nullptr ? nullptr
                                  : std::make_unique<SlowTier>(std::move(slow), options.slow_tier.staging_bytes, spec(),
                                                               cache_, clock)),
-      live_(runner_.model(), cache_, speculator_, clock, stats_),
-      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, live_, clock),
+      live_(runner_.model(), cache_, inbound_, speculator_, clock, stats_),
+      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, inbound_, live_, clock),
       residents_(slow_tier_.get(), options.slow_tier.eager, cache_, live_, speculator_, admission_),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
@@ -139,7 +141,7 @@ TimeNs StepLoop::NextWake() const {
     const TimeNs paused_for = now - *sequence->paused_since();
     if (paused_for < kPauseGraceNs) next = std::min(next, kPauseGraceNs - paused_for);
   }
-  const TimeNs arrival = cache_.next_arrival();
+  const TimeNs arrival = std::min(cache_.next_arrival(), inbound_.next_deadline());
   if (arrival != kNever) next = std::min(next, arrival - now);
   return std::max<TimeNs>(0, next);
 }
@@ -149,7 +151,11 @@ bool StepLoop::TakeArrivals() {
   for (const cache::Arrival& arrival : arrivals) {
     for (const auto& [id, sequence] : live_) sequence->Arrived(arrival.ticket, arrival.tier);
   }
-  return !arrivals.empty();
+  const std::vector<InboundPrefixes::Landed> landings = inbound_.Take();
+  for (const InboundPrefixes::Landed& landed : landings) {
+    for (const auto& [id, sequence] : live_) sequence->Landed(landed);
+  }
+  return !arrivals.empty() || !landings.empty();
 }
 
 void StepLoop::EndWhatMustEnd(const Mail& mail) {
@@ -256,7 +262,8 @@ void StepLoop::Settle(Sequence& sequence, const End end) {
   // Its tokens are all there; what they were computed from is computed again.
   if (end == End::kLost) return live_.Preempt(sequence);
   cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
-  if (end == End::kFinished) live_.Finish(sequence, KvBytes(sequence));
+  if (end == End::kFinished) return live_.Finish(sequence, KvBytes(sequence));
+  live_.Export(sequence);
 }
 
 void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {
@@ -272,7 +279,7 @@ void StepLoop::PublishStats() {
     stats_.views.serving += sequence->view() != nullptr && sequence->view()->serves() ? 1 : 0;
     ++(sequence->running() ? stats_.running : stats_.waiting);
     stats_.paused += sequence->paused() ? 1 : 0;
-    stats_.held += sequence->paused() || sequence->awaits_tier() ? 1 : 0;
+    stats_.held += sequence->paused() || sequence->awaits_prefix() ? 1 : 0;
   }
   stats_.pages_total = memory_plan_.pages;
   stats_.pages_used = cache_.memory().pages().live_count();
@@ -281,6 +288,7 @@ void StepLoop::PublishStats() {
   stats_.kv_bytes_used = cache_.memory().live_bytes();
   stats_.views.body_bytes = cache_.memory().reserved_bytes();
   stats_.cache = cache_.Report();
+  stats_.transfer = inbound_.stats();
   stats_.speculation = speculator_.stats();
   stats_.slow_tier = residents_.stats();
   stats_.prefix_reuse_possible = why_nothing_is_reused_.empty();

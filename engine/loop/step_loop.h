@@ -22,6 +22,7 @@
 #include "engine/schedule/step.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
+#include "engine/transfer/inbound_prefixes.h"
 #include "engine/validate.h"
 #include "kernels/sample.h"
 #include "models/model.h"
@@ -34,7 +35,7 @@ class StepLoop {
   // As Engine::Create. `plan`: of PlanMemory. `slow`: null where there is no slow tier.
   StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> model, const models::Tokenizer* tokenizer,
            const Clock& clock, const MemoryPlan& plan, std::vector<std::unique_ptr<cache::Tier>> tiers,
-           std::unique_ptr<SlowStore> slow);
+           std::unique_ptr<SlowStore> slow, PrefixSource* prefixes);
 
   // One step; false: there was nothing to do.
   bool RunOneStep();
@@ -79,6 +80,7 @@ class StepLoop {
   // Engine thread only. The cache stands before what holds its memory.
   EngineStats stats_;
   cache::CacheManager cache_;
+  InboundPrefixes inbound_;
   Runner runner_;
   const kernels::RowSampler rows_;
   cache::CacheMemory draft_memory_;  // Before the drafters, who hold it.

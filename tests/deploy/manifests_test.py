@@ -184,6 +184,16 @@ class Configurations(unittest.TestCase):
         self.check(documents(DEPLOY / "k8s-tiers/configmap_patch.yaml")[0]["data"]["invard.yaml"])
         self.check((DEPLOY / "invard.tiers.yaml").read_text())
 
+    def test_configurations_of_a_prefill_and_a_decode_instance_are_valid(self):
+        for name in ("invard.prefill.yaml", "invard.decode.yaml"):
+            self.check((DEPLOY / name).read_text())
+
+    def test_a_decode_instance_fetches_from_the_prefill_instance(self):
+        prefill = documents(DEPLOY / "invard.prefill.yaml")[0]
+        decode = documents(DEPLOY / "invard.decode.yaml")[0]
+        self.assertEqual(decode["transfer"]["producers"].split("=")[1], prefill["server"]["listen"])
+        self.assertEqual(decode["model"], prefill["model"])
+
     def test_configuration_of_the_image_is_valid(self):
         self.check((DEPLOY / "invard.yaml").read_text())
 

@@ -253,12 +253,13 @@ void AddPolicyCases(std::vector<Case>& cases) {
                    StatusCode::INVALID_ARGUMENT, "kv_policy.draft_tokens"});
   cases.push_back({"drafter of an exact request", Policy([](v1::KvPolicy& p) { p.set_drafter("ngram"); }),
                    StatusCode::INVALID_ARGUMENT, "kv_policy.drafter"});
-  later("exact transfer", Policy([](v1::KvPolicy& p) { p.set_transfer(v1::KvPolicy::EXACT_TRANSFER); }),
-        "kv_policy.transfer");
+  good("exact transfer", Policy([](v1::KvPolicy& p) { p.set_transfer(v1::KvPolicy::EXACT_TRANSFER); }));
   later("any transfer", Policy([](v1::KvPolicy& p) { p.set_transfer(v1::KvPolicy::ANY_TRANSFER); }),
         "kv_policy.transfer");
-  later(
-      "hand-off", [](v1::GenerateRequest& r) { r.set_kv_transfer_params_json("{}"); }, "kv_transfer_params_json");
+  good("a hand-off where nothing is fetched", [](v1::GenerateRequest& r) { r.set_kv_transfer_params_json("{}"); });
+  cases.push_back({"a long hand-off",
+                   [](v1::GenerateRequest& r) { r.set_kv_transfer_params_json(std::string(5000, ' ')); },
+                   StatusCode::INVALID_ARGUMENT, "kv_transfer_params_json"});
   later(
       "json schema", [](v1::GenerateRequest& r) { r.mutable_constraint()->set_json_schema("{}"); },
       "constraint.json_schema");

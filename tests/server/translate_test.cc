@@ -42,6 +42,8 @@ class Translate : public testing::Test {
             .drafters = drafters_,
             .speculation = speculation_,
             .approximate = approximate_,
+            .transfer = transfer_,
+            .hand_offs = &hand_offs_,
             .interrupted = {}};
   }
 
@@ -61,9 +63,34 @@ class Translate : public testing::Test {
   std::vector<std::string> drafters_ = {"ngram"};
   config::Config::Engine::Speculation speculation_;
   config::Config::Engine::Approximate approximate_;
+  config::Config::Transfer transfer_;
+  HandOffs hand_offs_{"", {"p1"}, "secret"};
   v1::GenerateRequest request_;
 };
 models::Tokenizer* Translate::tokenizer_ = nullptr;
+
+TEST_F(Translate, PrefixesMayComeFromElsewhereWhereRequestAndDeploymentAllowIt) {
+  transfer_.role = "decode";
+  transfer_.mode = "exact";
+  EXPECT_TRUE(Run().request.transfer.allowed);
+  request_.mutable_kv_policy()->set_transfer(v1::KvPolicy::NO_TRANSFER);
+  EXPECT_FALSE(Run().request.transfer.allowed);
+  transfer_.mode = "none";
+  request_.mutable_kv_policy()->set_transfer(v1::KvPolicy::EXACT_TRANSFER);
+  EXPECT_TRUE(Run().request.transfer.allowed);
+  request_.clear_kv_policy();
+  EXPECT_FALSE(Run().request.transfer.allowed);
+  const std::vector<TokenId> prompt = {TokenId(5)};
+  request_.set_kv_transfer_params_json(HandOffs("p1", {}, "secret").Issue(prompt, UnixMs()));
+  EXPECT_TRUE(Run().request.transfer.allowed) << "a hand-off says so";
+  EXPECT_EQ(Run().request.transfer.producer, "p1");
+  request_.set_kv_transfer_params_json("{}");
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_transfer_params_json");
+  transfer_.role = "prefill";
+  EXPECT_EQ(Run().request.transfer.producer, "") << "it fetches nothing: what is relayed to it means nothing to it";
+  request_.mutable_kv_policy()->set_transfer(v1::KvPolicy::ANY_TRANSFER);
+  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().code(), StatusCode::kUnimplemented);
+}
 
 TEST_F(Translate, AbsentNumbersAreTheModelsDefaults) {
   defaults_ = {.do_sample = true,

@@ -25,6 +25,8 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
     seen.scored_prompts += outcome.scored_prompts;
     seen.hits += outcome.hits;
     seen.tier_hits += outcome.tier_hits;
+    seen.peer_hits += outcome.peer_hits;
+    seen.peer_faults += outcome.peer_faults;
     seen.resumed_after_preemption += outcome.resumed_after_preemption;
     seen.evicted += outcome.evicted;
     seen.flushes += outcome.flushes;
@@ -35,7 +37,8 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
   for (const int64_t count :
        {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed, seen.rejected,
         seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts, seen.hits, seen.tier_hits,
-        seen.resumed_after_preemption, seen.evicted, seen.flushes, seen.accepted, seen.fallbacks}) {
+        seen.peer_hits, seen.peer_faults, seen.resumed_after_preemption, seen.evicted, seen.flushes, seen.accepted,
+        seen.fallbacks}) {
     EXPECT_GT(count, 100);
   }
   for (size_t i = 0; i < engine::kAcceptedBounds.size() && engine::kAcceptedBounds[i] <= 24; ++i) {

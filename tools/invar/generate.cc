@@ -193,6 +193,8 @@ std::string ToJson(const Answer& answer) {
                {"compressor", f.kv().compressor()},
                {"fast_tier_bytes", f.kv().fast_tier_bytes()},
                {"full_bytes", f.kv().full_bytes()},
+               {"transfer_bytes", f.kv().transfer_bytes()},
+               {"transfer_mode", f.kv().transfer_mode()},
                {"numerics_id", f.kv().numerics_id()}};
   out["timing"] = {{"queue_s", f.timing().queue_seconds()},
                    {"prefill_s", f.timing().prefill_seconds()},

@@ -42,6 +42,10 @@ std::vector<std::string> ReuseJudge::Problems(const Begun& run) const {
     require(reuse.kv_match_tokens == 0, "found though it was not to look");
     return problems;
   }
+  const bool asks = schedule_.peer.has_value() && RequestOf(run).transfer.allowed;
+  require(reuse.transferred_tokens == 0 || asks, "brought by a peer that was not asked");
+  require(reuse.transferred_tokens <= reuse.state_match_tokens, "brought, and not there");
+  if (schedule_.peer.has_value()) return problems;  // It may bring what nobody has left here.
   require(reuse.kv_match_tokens <= MostShared(run, /*of_states=*/false), "KV that nobody of its scope has left");
   if (has_state) {
     require(reuse.state_match_tokens <= MostShared(run, /*of_states=*/true),

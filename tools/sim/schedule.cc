@@ -146,6 +146,21 @@ void DrawTier(Random& random, Schedule& schedule) {
   schedule.tier = tier;
 }
 
+// From chance of its own: what else a seed draws stays what it was.
+void DrawPeer(Schedule& schedule) {
+  Random random(schedule.seed ^ 0x9EE5ULL);
+  if (!random.Percent(40)) return;
+  schedule.peer = {.seed = random.Next(),
+                   .delay_min = 0,
+                   .delay_max = schedule.step_time * random.OneOf({0, 3, 20}),
+                   .fails = random.OneOf({0, 20, 60}),
+                   .never_comes = random.OneOf({0, 0, 20}),
+                   .comes_in_part = random.OneOf({0, 30})};
+  schedule.options.transfer = {.tokens_min = random.OneOf({1, 1, 70}),
+                               .timeout = schedule.step_time * random.Between(1, 30)};
+  for (PlannedRequest& planned : schedule.requests) planned.request.transfer.allowed = random.Percent(70);
+}
+
 void DrawFlushes(Random& random, Schedule& schedule) {
   if (!random.Percent(30)) return;
   for (int32_t i = random.Between(1, 4); i > 0; --i) {
@@ -241,14 +256,15 @@ Schedule MakeSchedule(const uint64_t seed) {
                    [](const auto& a, const auto& b) { return a.arrives_at < b.arrives_at; });
   DrawFlushes(random, schedule);
   DrawTier(random, schedule);
+  DrawPeer(schedule);
   if (random.Percent(5)) schedule.abort_at = schedule.step_time * random.Between(10, 120);
   return schedule;
 }
 
 const std::vector<std::string>& Features() {
   static const std::vector<std::string> features = {
-      "cancel",   "deadline", "slow-reader", "abort", "sampling", "penalties", "stop",   "logprobs",
-      "priority", "cache",    "flush",       "tier",  "hints",    "salt",      "bypass", "speculation"};
+      "cancel", "deadline", "slow-reader", "abort", "sampling", "penalties", "stop",   "logprobs",   "priority",
+      "cache",  "flush",    "tier",        "peer",  "hints",    "salt",      "bypass", "speculation"};
   return features;
 }
 
@@ -262,6 +278,7 @@ Schedule Reduce(Schedule schedule, const Reduction& reduction) {
   if (reduction.without.contains("cache")) schedule.options.prefix_cache = false;
   if (reduction.without.contains("flush")) schedule.flushes.clear();
   if (reduction.without.contains("tier")) schedule.tier.reset();
+  if (reduction.without.contains("peer")) schedule.peer.reset();
   if (reduction.without.contains("abort")) schedule.abort_at.reset();
   return schedule;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -17,6 +18,7 @@
 #include "tools/sim/random.h"
 #include "tools/sim/reuse_judge.h"
 #include "tools/sim/sim_tokenizer.h"
+#include "tools/sim/simulated_peer.h"
 
 namespace invar::sim {
 namespace {
@@ -39,12 +41,15 @@ class Simulation {
   Simulation(const Schedule& schedule, const Plant plant)
       : schedule_(schedule), plant_(plant), random_(schedule.seed ^ 0xD21FE5ULL), tokenizer_(schedule.usable_ids) {
     engine::EngineOptions options = schedule.options;
+    if (schedule.peer.has_value()) {
+      peer_ = std::make_unique<SimulatedPeer>(*schedule.peer, schedule.model, clock_);
+    }
     options.drafters.push_back({kDialledDrafter, [this](const engine::DrafterSetting&) {
                                   return MakeDialledDrafter(truths_, schedule_.usable_ids, schedule_.seed);
                                 }});
     auto engine =
         engine::Engine::Create(options, PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
-                               &tokenizer_, clock_, MakeTiers());
+                               &tokenizer_, clock_, MakeTiers(), peer_.get());
     Check(engine.ok(), "the simulated engine can be made", engine.status().ToString());
     engine_ = *std::move(engine);
   }
@@ -55,6 +60,7 @@ class Simulation {
       SendCancels();
       SendAbort();
       SendFlushes();
+      if (peer_ != nullptr) peer_->Work();
       engine_->RunOneStep();
       CheckAfterStep();
       ReadEvents();
@@ -307,7 +313,8 @@ class Simulation {
       resumed += run.observed->reuse()->state_match_tokens;
       computed += run.observed->reuse()->computed_tokens;
       const std::string& tier = run.observed->reuse()->tier;
-      outcome_.tier_hits += tier.empty() || tier == "fast" ? 0 : 1;
+      outcome_.tier_hits += tier.empty() || tier == "fast" || tier == "peer" ? 0 : 1;
+      outcome_.peer_hits += tier == "peer" ? 1 : 0;
       outcome_.hits += run.observed->reuse()->state_match_tokens > 0 ? 1 : 0;
     }
     const engine::EngineStats stats = engine_->Stats();
@@ -324,6 +331,12 @@ class Simulation {
   // Memory that only the cache holds is no leak, but all of it must be had back.
   void CheckNothingIsLeft() {
     if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
+    const engine::TransferStats transfer = engine_->Stats().transfer;
+    outcome_.peer_faults += std::accumulate(transfer.faults.begin(), transfer.faults.end(), int64_t{0});
+    if (transfer.under_way != 0) outcome_.leaked.push_back("a prefix that nobody waits for");
+    if (transfer.begun != transfer.landed + transfer.cancelled + outcome_.peer_faults) {
+      outcome_.wrong.push_back("prefixes of peers do not add up");
+    }
     Check(engine_->FlushCache({}).ok(), "the engine runs");
     engine_->RunOneStep();
     clock_.Advance(schedule_.step_time * 1000);  // What tiers have under way has come or is late.
@@ -345,7 +358,8 @@ class Simulation {
   Random random_;
   SimulatedClock clock_;
   const SimTokenizer tokenizer_;
-  DraftTruths truths_;  // Before the engine, whose drafter reads it.
+  DraftTruths truths_;                   // Before the engine, whose drafter reads it.
+  std::unique_ptr<SimulatedPeer> peer_;  // Null: none. Before the engine, which asks it.
   std::unique_ptr<engine::Engine> engine_;
   size_t next_ = 0;        // Of schedule_.requests.
   size_t next_flush_ = 0;  // Of schedule_.flushes.

@@ -25,6 +25,9 @@ struct Outcome {
   // run again, blocks evicted, flushes sent.
   int64_t hits = 0, tier_hits = 0, resumed_after_preemption = 0, evicted = 0, flushes = 0;
 
+  // Requests that went on with what a peer brought, and prefixes that did not come.
+  int64_t peer_hits = 0, peer_faults = 0;
+
   // Of speculation: tokens accepted, rounds by their number (engine::kAcceptedBounds), steps that had no draft.
   int64_t accepted = 0, fallbacks = 0;
   decltype(engine::SpeculationStats::accepted_lengths) accepted_lengths = {};

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <thread>
 
+#include "base/circuit_breaker.h"
 #include "base/log.h"
 #include "base/split_mix64.h"
-#include "cache/tiers/circuit_breaker.h"
 #include "cache/tiers/stores.h"
 #include "cache/tiers/threaded_tier.h"
 #include "tests/cache/tiers/redis_server.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cache/tiers/circuit_breaker.h"
+#include "base/circuit_breaker.h"
 
 namespace invar::cache {
 namespace {

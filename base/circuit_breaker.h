@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-namespace invar::cache {
+namespace invar {
 
 class CircuitBreaker {
  public:
@@ -62,4 +62,4 @@ class CircuitBreaker {
   bool is_probing_ = false;
 };
 
-}  // namespace invar::cache
+}  // namespace invar

@@ -1,0 +1,77 @@
+// PrefixExport: a prefix for another instance: out of the cache where that has nearly all of it, or run as a request
+// that generates nothing, in its tenant's turn, with the cache, preemption and limits that every request has; then it
+// comes in parts, while it runs.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "cache/prefix_image.h"
+#include "cache/scope.h"
+#include "engine/engine.h"
+#include "engine/transfer_frames.h"
+
+namespace invar::engine {
+
+// Pages that follow those of the parts before; the first part says where they begin.
+struct PrefixPart {
+  int32_t first_page = 0;  // Of the whole prefix,
+  int32_t end = 0;         // and how far it reaches.
+  std::vector<std::vector<std::byte>> pages = {};
+  std::vector<std::byte> state = {};  // With the last part.
+  bool is_last = false;
+};
+
+class PrefixExport final : public EventSink, public std::enable_shared_from_this<PrefixExport> {
+ public:
+  struct Wanted {
+    std::string request_id;
+    cache::Scope scope;
+    std::vector<TokenId> tokens;
+    int32_t have_kv = 0;     // Of the consumer.
+    int32_t have_state = 0;  // Alike: the prefix must reach further.
+    TimeNs deadline = kNever;
+  };
+  using Take = std::function<void(StatusOr<PrefixPart>)>;
+
+  // `take` is called for part after part, or at any point with an error, which is the last call; on any thread, perhaps
+  // before this returns, and never after Cancel has returned. Errors, through `take`: as Engine::Submit and those of
+  // FailedEvent. Requires: `engine` outlives the last of its requests.
+  static std::shared_ptr<PrefixExport> Begin(Engine& engine, Wanted wanted, Take take);
+
+  // Nobody waits for it any more.
+  void Cancel();
+
+  bool Push(TokenEvent event) override;
+
+ private:
+  PrefixExport(Engine& engine, Wanted wanted, Take take)
+      : engine_(engine),
+        wanted_(std::move(wanted)),
+        first_page_(FirstPageToSend(wanted_.have_kv, static_cast<int32_t>(wanted_.tokens.size()))),
+        take_(std::move(take)) {}
+  // Of the cache; nullopt: it has too little.
+  void TakeCached(std::optional<cache::PrefixImage> image);
+  void Run();
+  void Give(StatusOr<PrefixPart> part);
+
+  // Set at construction.
+  Engine& engine_;
+  const Wanted wanted_;
+  const int32_t first_page_;
+
+  Mutex mu_;
+  Take take_ GUARDED_BY(mu_);  // Empty: it has ended.
+  std::optional<SequenceId> running_ GUARDED_BY(mu_);
+};
+
+}  // namespace invar::engine

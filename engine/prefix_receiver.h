@@ -1,0 +1,61 @@
+// PrefixReceiver: the consumer's side of one transfer as a state machine of frames (transfer_frames.h). Everything that
+// comes is compared with what must come next before a byte of it is used, and nothing can be taken before the commit
+// was checked: whatever a producer, a link or a stranger does, the result is all of the prefix or a named fault.
+// Threads: its driver's, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/prefix_channel.h"
+#include "engine/transfer_frames.h"
+
+namespace invar::engine {
+
+class PrefixReceiver {
+ public:
+  struct Options {
+    TransferIdentity identity;
+    uint64_t epoch = 0;        // Never used before between the two.
+    int64_t credit_bytes = 0;  // Granted and not yet arrived, at most; at least kChunkBytesMax.
+    int64_t bytes_max = 0;     // Of the whole prefix.
+  };
+  PrefixReceiver(Options options, PrefixWant want) : options_(std::move(options)), want_(std::move(want)) {}
+
+  // What begins the transfer.
+  OpenFrame Open() const;
+  // A frame from the producer; gives what is to be answered. After a fault or the end: nothing happens.
+  std::vector<ConsumerFrame> On(const ProducerFrame& frame);
+  // The transfer ends without a commit.
+  void Fail(TransferFault fault, std::string why);
+
+  bool is_complete() const { return state_ == State::kComplete; }
+  bool has_ended() const { return is_complete() || fault_.has_value(); }
+  // What came of it. Requires: has_ended; once.
+  FetchedPrefix Take();
+
+ private:
+  enum class State { kOpened, kGranted, kComplete };
+  std::vector<ConsumerFrame> OnManifest(const ManifestFrame& manifest);
+  std::vector<ConsumerFrame> OnChunk(const ChunkFrame& chunk);
+  std::vector<ConsumerFrame> OnCommit(const CommitFrame& commit);
+  std::vector<ConsumerFrame> Refuse(TransferFault fault, std::string why);
+
+  // Set at construction.
+  const Options options_;
+  const PrefixWant want_;
+
+  State state_ = State::kOpened;
+  std::optional<TransferFault> fault_;
+  std::string why_;
+  cache::PrefixImage image_;
+  ChunkPlan plan_;
+  std::optional<RootHash> root_;
+  int64_t next_ = 0;        // Chunk.
+  int64_t bytes_ = 0;       // Arrived.
+  int64_t used_bytes_ = 0;  // Arrived, and not granted again yet.
+};
+
+}  // namespace invar::engine

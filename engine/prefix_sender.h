@@ -1,0 +1,65 @@
+// PrefixSender: the producer's side of one transfer as a state machine of frames (transfer_frames.h). Who drives it
+// brings the frames that came, the prefix once it is there, and takes what is to be sent next.
+//   Open -> (the driver finds or computes it) -> Offer* -> Next* with Offer* and On* between -> ended
+// Threads: its driver's, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+#include "engine/prefix_export.h"
+#include "engine/transfer_frames.h"
+
+namespace invar::engine {
+
+class PrefixSender {
+ public:
+  // What a transfer may ask for.
+  struct Limits {
+    int32_t tokens_max = 0;
+    int64_t salt_bytes_max = 0;
+    int64_t chunk_bytes = kChunkBytesMax;
+  };
+  PrefixSender(TransferIdentity identity, const Limits& limits) : identity_(std::move(identity)), limits_(limits) {}
+
+  // Errors: FAILED_PRECONDITION naming the field in which the two differ; INVALID_ARGUMENT.
+  Status Open(const OpenFrame& open);
+  // What goes out now, as far as credits reach; parts in order, while the rest is computed. Requires: Open; the prefix
+  // reaches further than the consumer is.
+  void Offer(PrefixPart part);
+  // A frame from the consumer. Errors end the transfer: INVALID_ARGUMENT (it does not follow the protocol), CANCELLED
+  // (the consumer gave up).
+  Status On(const ConsumerFrame& frame);
+  // The next frame; nullopt: none before something comes.
+  std::optional<ProducerFrame> Next();
+
+  // The consumer has all and said so.
+  bool acknowledged() const { return acknowledged_; }
+  int64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted };
+  Status OnGrant(const GrantFrame& grant);
+  Status OnCredit(uint64_t epoch, int64_t bytes);
+  bool IsThere(const ChunkHeader& chunk) const;
+  ChunkFrame NextChunk();
+
+  // Set at construction.
+  const TransferIdentity identity_;
+  const Limits limits_;
+
+  State state_ = State::kNew;
+  bool acknowledged_ = false;
+  cache::PrefixImage image_;  // As far as it was offered; pages that have gone are empty.
+  bool is_whole_ = false;
+  ManifestFrame manifest_;
+  ChunkPlan plan_;
+  std::optional<RootHash> root_;
+  uint64_t epoch_ = 0;
+  int64_t credit_bytes_ = 0;
+  int64_t next_ = 0;  // Chunk.
+  int64_t sent_bytes_ = 0;
+};
+
+}  // namespace invar::engine

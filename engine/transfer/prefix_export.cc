@@ -1,0 +1,98 @@
+// See prefix_export.h.
+#include "engine/prefix_export.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/numerics.h"
+
+namespace invar::engine {
+namespace {
+
+// A consumer runs so few tokens in less time than a request here waits for its turn.
+constexpr int32_t kNearTokens = kernels::kPageTokens;
+
+}  // namespace
+
+std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted, Take take) {
+  std::shared_ptr<PrefixExport> self(new PrefixExport(engine, std::move(wanted), std::move(take)));
+  const auto tokens = static_cast<int32_t>(self->wanted_.tokens.size());
+  const Status posted =
+      engine.CopyCached({.scope = self->wanted_.scope,
+                         .tokens = self->wanted_.tokens,
+                         .tokens_min = std::max(tokens - kNearTokens, self->wanted_.have_state + 1),
+                         .first_page = self->first_page_},
+                        [self](std::optional<cache::PrefixImage> image) { self->TakeCached(std::move(image)); });
+  if (!posted.ok()) self->Give(posted);
+  return self;
+}
+
+void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
+  if (!image.has_value()) return Run();
+  Give(PrefixPart{.first_page = image->first_page,
+                  .end = image->end,
+                  .pages = std::move(image->pages),
+                  .state = std::move(image->state),
+                  .is_last = true});
+}
+
+void PrefixExport::Run() {
+  Request request;
+  request.request_id = wanted_.request_id;
+  request.tenant = wanted_.scope.tenant;
+  request.prompt = wanted_.tokens;
+  request.prompt_field = "tokens";
+  request.deadline = wanted_.deadline;
+  request.cache.salt = wanted_.scope.salt;
+  request.export_from_page = first_page_;
+  {
+    const MutexLock lock(mu_);
+    if (!take_) return;
+  }
+  const StatusOr<SequenceId> id = engine_.Submit(std::move(request), shared_from_this());
+  if (!id.ok()) return Give(id.status());
+  bool cancelled = false;
+  {
+    const MutexLock lock(mu_);
+    running_ = *id;
+    cancelled = !take_;
+  }
+  if (cancelled) engine_.Cancel(*id);
+}
+
+void PrefixExport::Cancel() {
+  std::optional<SequenceId> running;
+  {
+    const MutexLock lock(mu_);
+    take_ = nullptr;
+    running = running_;
+  }
+  if (running.has_value()) engine_.Cancel(*running);
+}
+
+bool PrefixExport::Push(TokenEvent event) {
+  PrefixPart part{.first_page = first_page_, .end = static_cast<int32_t>(wanted_.tokens.size())};
+  if (auto* const more = std::get_if<PrefixPagesEvent>(&event); more != nullptr) {
+    part.pages = std::move(more->pages);
+    Give(std::move(part));
+  } else if (auto* const finished = std::get_if<FinishedEvent>(&event); finished != nullptr) {
+    part.pages = std::move(finished->image->pages);
+    part.state = std::move(finished->image->state);
+    part.is_last = true;
+    Give(std::move(part));
+  } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {
+    Give(std::move(failed->status));
+  }
+  return true;
+}
+
+// Under the lock, so that nothing is called once Cancel has returned.
+void PrefixExport::Give(StatusOr<PrefixPart> part) {
+  const MutexLock lock(mu_);
+  if (!take_) return;
+  const bool is_last = !part.ok() || part->is_last;
+  take_(std::move(part));
+  if (is_last) take_ = nullptr;
+}
+
+}  // namespace invar::engine

@@ -1,0 +1,127 @@
+// See prefix_sender.h.
+#include "engine/prefix_sender.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "cache/state_shape.h"
+
+namespace invar::engine {
+namespace {
+
+// Beyond any window that makes sense; bounds the sum of credits.
+constexpr int64_t kCreditBytesMax = int64_t{1} << 40;
+
+Status Protocol(std::string what) { return InvalidArgument("transfer: " + std::move(what)); }
+
+}  // namespace
+
+Status PrefixSender::Open(const OpenFrame& open) {
+  if (state_ != State::kNew) return Protocol("opened twice");
+  if (const auto difference = DifferenceOf(open.identity, identity_); difference.has_value()) {
+    return FailedPrecondition("transfer refused: " + *difference);
+  }
+  if (!open.scope.provenance.empty()) {
+    return FailedPrecondition(fmt::format(
+        "transfer refused: provenance differs: '{}' on the consumer, exact on the producer", open.scope.provenance));
+  }
+  if (open.tokens.empty() || static_cast<int64_t>(open.tokens.size()) > limits_.tokens_max) {
+    return Protocol(fmt::format("wants 1 to {} tokens, got {}", limits_.tokens_max, open.tokens.size()));
+  }
+  if (static_cast<int64_t>(open.scope.salt.size()) > limits_.salt_bytes_max) {
+    return Protocol(fmt::format("a salt of {} bytes exceeds {}", open.scope.salt.size(), limits_.salt_bytes_max));
+  }
+  if (open.have_kv < 0 || open.have_state < 0 || open.have_state >= static_cast<int64_t>(open.tokens.size())) {
+    return Protocol("the consumer has what it asks for");
+  }
+  state_ = State::kOpen;
+  return OkStatus();
+}
+
+void PrefixSender::Offer(PrefixPart part) {
+  Check(state_ != State::kNew && !is_whole_, "a prefix is offered after it was asked for, until it is whole");
+  if (state_ == State::kOpen) {
+    manifest_ = {
+        .identity = identity_, .first_page = part.first_page, .end = part.end, .chunk_bytes = limits_.chunk_bytes};
+    plan_ = ChunkPlan(manifest_);
+    image_ = {.first_page = part.first_page, .end = part.end};
+    state_ = State::kOffered;
+  }
+  for (std::vector<std::byte>& page : part.pages) image_.pages.push_back(std::move(page));
+  image_.state = std::move(part.state);
+  is_whole_ = part.is_last;
+  Check(static_cast<int32_t>(image_.pages.size()) <= plan_.pages(), "a prefix has the pages it says", plan_.pages());
+  Check(!is_whole_ || static_cast<int32_t>(image_.pages.size()) == plan_.pages(), "and all of them", plan_.pages());
+}
+
+Status PrefixSender::On(const ConsumerFrame& frame) {
+  if (std::holds_alternative<HeartbeatFrame>(frame)) return OkStatus();
+  if (const auto* const abort = std::get_if<AbortFrame>(&frame); abort != nullptr) {
+    return Status(StatusCode::kCancelled, "the consumer gave up: " + abort->why);
+  }
+  if (const auto* const grant = std::get_if<GrantFrame>(&frame); grant != nullptr) return OnGrant(*grant);
+  if (const auto* const credit = std::get_if<CreditFrame>(&frame); credit != nullptr) {
+    return OnCredit(credit->epoch, credit->bytes);
+  }
+  if (const auto* const ack = std::get_if<AckFrame>(&frame); ack != nullptr) {
+    if (state_ != State::kCommitted || ack->epoch != epoch_) return Protocol("acknowledged before its end");
+    acknowledged_ = true;
+    return OkStatus();
+  }
+  return Protocol("opened twice");
+}
+
+Status PrefixSender::OnGrant(const GrantFrame& grant) {
+  if (state_ != State::kAnnounced) return Protocol("granted without a manifest");
+  epoch_ = grant.epoch;
+  root_.emplace(epoch_, manifest_);
+  state_ = State::kGranted;
+  return OnCredit(grant.epoch, grant.credit_bytes);
+}
+
+Status PrefixSender::OnCredit(const uint64_t epoch, const int64_t bytes) {
+  if (state_ == State::kCommitted && epoch == epoch_) return OkStatus();  // For what was sent already.
+  if (state_ != State::kGranted || epoch != epoch_) return Protocol("credit of another epoch");
+  if (bytes < 0 || bytes > kCreditBytesMax - credit_bytes_) return Protocol(fmt::format("{} bytes of credit", bytes));
+  credit_bytes_ += bytes;
+  return OkStatus();
+}
+
+std::optional<ProducerFrame> PrefixSender::Next() {
+  if (state_ == State::kOffered) {
+    state_ = State::kAnnounced;
+    return manifest_;
+  }
+  if (state_ != State::kGranted) return std::nullopt;
+  if (next_ == plan_.count()) {
+    state_ = State::kCommitted;
+    image_ = {};
+    return CommitFrame{.epoch = epoch_, .chunks = next_, .root = root_->Finish()};
+  }
+  if (const ChunkHeader next = plan_.At(next_); next.bytes > credit_bytes_ || !IsThere(next)) return std::nullopt;
+  return NextChunk();
+}
+
+bool PrefixSender::IsThere(const ChunkHeader& chunk) const {
+  if (is_whole_) return true;
+  const int32_t pages = cache::StateShape::PagesFor(chunk.token_end) - manifest_.first_page;
+  return chunk.kind == ChunkKind::kKv && pages <= static_cast<int32_t>(image_.pages.size());
+}
+
+ChunkFrame PrefixSender::NextChunk() {
+  ChunkFrame chunk{.epoch = epoch_, .header = plan_.At(next_++), .bytes = {}};
+  chunk.bytes.reserve(static_cast<size_t>(chunk.header.bytes));
+  for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, image_)) {
+    chunk.bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(chunk.bytes));
+  chunk.crc32c = ChecksumOf(epoch_, chunk.header, bytes);
+  root_->Add(chunk.header, bytes);
+  credit_bytes_ -= chunk.header.bytes;
+  sent_bytes_ += chunk.header.bytes;
+  return chunk;
+}
+
+}  // namespace invar::engine

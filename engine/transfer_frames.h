@@ -1,0 +1,167 @@
+// The words of a transfer between two instances, whatever carries them (server/translate_transfer.h: protobuf):
+//
+//   consumer                         producer
+//   Open {identity, tokens, have} ->                              refused by name where the identities differ
+//                                 <- Manifest {identity, range}   once it has the prefix: run, or out of its cache
+//   Grant {epoch, credit}         ->                              memory is taken only now, by what the manifest says
+//                                 <- Chunk {epoch, header, crc}*  never more bytes than were granted
+//   Credit {epoch, bytes}*        ->
+//                                 <- Commit {epoch, chunks, root}
+//   Ack {epoch}                   ->
+// Heartbeats go both ways while nothing else does; Abort ends it from the consumer's side, a status from the
+// producer's. Nothing of it is visible to anybody before the commit was checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fingerprint.h"
+#include "base/ids.h"
+#include "cache/prefix_image.h"
+#include "cache/scope.h"
+#include "models/model.h"
+
+namespace invar::engine {
+
+inline constexpr int32_t kTransferProtocol = 1;
+// Payload of one chunk at most. Large enough for the rate of a link, small enough to check from a core's cache, and
+// with its message below what gRPC takes by default (4 MiB).
+inline constexpr int64_t kChunkBytesMax = int64_t{1} << 20;
+// Both sides send something at least so often; below any lease that may be configured.
+inline constexpr TimeNs kTransferBeatNs = 250'000'000;
+
+// What two instances must agree in, one by one.
+struct TransferIdentity {
+  int32_t protocol = kTransferProtocol;
+  std::string fingerprint;  // Of weights and configuration, RoPE and layer types among it.
+  std::string numerics_id;  // Of the arithmetic and the types of KV and state.
+  std::string tokenizer;    // Digest of its file; empty: not known.
+  bool mtp = false;         // Pages hold the multi-token head's KV too.
+  int32_t attention_layers = 0;
+  int32_t recurrent_layers = 0;
+  int32_t page_tokens = 0;
+  int64_t page_bytes = 0;
+  int64_t state_bytes = 0;
+  std::string profile;  // Of a calibration between other weights; empty: exact.
+
+  bool operator==(const TransferIdentity&) const = default;
+};
+TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer = {});
+// The first field in which they differ, with both values, as a sentence; nullopt: none.
+std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer);
+
+enum class ChunkKind : int32_t { kKv = 1, kState = 2 };
+enum class ChunkCodec : int32_t { kRaw = 1 };
+
+// Which bytes a chunk brings, said in full: the receiver compares it with what must come next.
+struct ChunkHeader {
+  int64_t index = 0;
+  ChunkKind kind = ChunkKind::kKv;
+  int32_t layer = -1;  // -1: all layers, as pages and states hold them.
+  int32_t token_begin = 0;
+  int32_t token_end = 0;  // Of a state, both are the number of tokens before it.
+  int64_t offset = 0;     // Of its first byte in the page of token_begin, or in the state.
+  int64_t bytes = 0;
+  ChunkCodec codec = ChunkCodec::kRaw;
+
+  bool operator==(const ChunkHeader&) const = default;
+};
+
+// --- From the consumer ---
+struct OpenFrame {
+  TransferIdentity identity;
+  cache::Scope scope;
+  std::vector<TokenId> tokens;
+  int32_t have_kv = 0;
+  int32_t have_state = 0;
+};
+struct GrantFrame {
+  uint64_t epoch = 0;  // Of the consumer's choice: what carries another one is not of this transfer.
+  int64_t credit_bytes = 0;
+};
+struct CreditFrame {
+  uint64_t epoch = 0;
+  int64_t bytes = 0;
+};
+struct AckFrame {
+  uint64_t epoch = 0;
+};
+struct AbortFrame {
+  std::string why;
+};
+
+// --- From the producer ---
+struct ManifestFrame {
+  TransferIdentity identity;
+  int32_t first_page = 0;
+  int32_t end = 0;  // Tokens.
+  int64_t chunk_bytes = kChunkBytesMax;
+  ChunkCodec codec = ChunkCodec::kRaw;
+};
+struct ChunkFrame {
+  uint64_t epoch = 0;
+  ChunkHeader header;
+  uint32_t crc32c = 0;  // ChecksumOf.
+  std::string bytes;
+};
+struct CommitFrame {
+  uint64_t epoch = 0;
+  int64_t chunks = 0;
+  Digest root{};  // RootHash over all chunks.
+};
+
+struct HeartbeatFrame {};  // Either's.
+
+using ConsumerFrame = std::variant<OpenFrame, GrantFrame, CreditFrame, HeartbeatFrame, AckFrame, AbortFrame>;
+using ProducerFrame = std::variant<ManifestFrame, ChunkFrame, CommitFrame, HeartbeatFrame>;
+
+// Over epoch, every field of the header and the bytes.
+uint32_t ChecksumOf(uint64_t epoch, const ChunkHeader& header, std::span<const std::byte> bytes);
+
+// SHA-256 over epoch, identity and manifest, then every header and payload in order: what the commit names.
+class RootHash {
+ public:
+  RootHash(uint64_t epoch, const ManifestFrame& manifest);
+  void Add(const ChunkHeader& header, std::span<const std::byte> bytes);
+  Digest Finish() { return builder_.Finish(); }
+
+ private:
+  FingerprintBuilder builder_;
+};
+
+// The chunks of a manifest, in the order in which they go: both sides make it from the same words, so a chunk that
+// came twice, late, cut or from elsewhere is not the next one.
+class ChunkPlan {
+ public:
+  ChunkPlan() = default;
+  // Requires: CheckManifest.
+  explicit ChunkPlan(const ManifestFrame& manifest);
+  int64_t count() const { return kv_chunks_ + state_chunks_; }
+  int64_t total_bytes() const { return pages_ * page_bytes_ + state_bytes_; }
+  int32_t pages() const { return static_cast<int32_t>(pages_); }
+  ChunkHeader At(int64_t index) const;
+  // The part of `image` that the chunk is a copy of, piece by piece. Requires: the image has the manifest's sizes.
+  std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
+
+ private:
+  ManifestFrame manifest_;
+  int64_t page_bytes_ = 0;
+  int64_t state_bytes_ = 0;
+  int64_t pages_ = 0;
+  int64_t chunk_bytes_ = 0;
+  int64_t pages_per_chunk_ = 1;  // Where a page is no larger than a chunk,
+  int64_t chunks_per_page_ = 1;  // else this.
+  int64_t kv_chunks_ = 0;
+  int64_t state_chunks_ = 0;
+};
+
+// The first page that need not be left out where a consumer with KV of `have_kv` positions gets `end` tokens.
+int32_t FirstPageToSend(int32_t have_kv, int32_t end);
+
+}  // namespace invar::engine

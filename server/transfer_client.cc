@@ -1,0 +1,383 @@
+// See transfer_client.h.
+#include "server/transfer_client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "config/transfer.h"
+#include "engine/prefix_receiver.h"
+#include "invar/v1/transfer.grpc.pb.h"
+#include "server/translate_transfer.h"
+
+namespace invar::server {
+
+using engine::FetchedPrefix;
+using engine::TransferFault;
+
+namespace {
+
+constexpr int64_t kPemBytesMax = int64_t{1} << 20;
+constexpr int64_t kTokenBytesMax = 4096;
+// A producer that came back is found again within this.
+constexpr int kReconnectMsMax = 2'000;
+
+StatusOr<std::string> ReadNamed(const std::string& path, const char* const field, const int64_t bytes_max) {
+  if (path.empty()) return std::string();
+  StatusOr<std::string> text = ReadFile(path, bytes_max);
+  if (!text.ok()) return Status(text.status().code(), fmt::format("{}: {}", field, text.status().message()), field);
+  return text;
+}
+
+StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const config::Config::Transfer& config) {
+  if (!config.tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  for (const auto& [path, field, text] :
+       {std::tuple(&config.tls_ca, "transfer.tls_ca", &options.pem_root_certs),
+        std::tuple(&config.tls_certificate, "transfer.tls_certificate", &options.pem_cert_chain),
+        std::tuple(&config.tls_key, "transfer.tls_key", &options.pem_private_key)}) {
+    StatusOr<std::string> pem = ReadNamed(*path, field, kPemBytesMax);
+    if (!pem.ok()) return pem.status();
+    *text = *std::move(pem);
+  }
+  return grpc::SslCredentials(options);
+}
+
+// What a stream's end says where the frames said nothing. `has_come`: some message had.
+TransferFault FaultOf(const grpc::Status& status, const bool has_come) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return has_come ? TransferFault::kCut : TransferFault::kUnreachable;
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return TransferFault::kDenied;
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::UNIMPLEMENTED:  // Serves no prefixes.
+      return TransferFault::kRefused;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return TransferFault::kBusy;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return TransferFault::kLate;
+    case grpc::StatusCode::OK:
+      return TransferFault::kCut;
+    default:
+      return TransferFault::kFailed;
+  }
+}
+
+// Whether another producer may do better at once.
+bool IsTheProducers(const TransferFault fault) {
+  return fault == TransferFault::kUnreachable || fault == TransferFault::kDenied || fault == TransferFault::kRefused ||
+         fault == TransferFault::kBusy || fault == TransferFault::kCut || fault == TransferFault::kSilent;
+}
+
+// Where gRPC wants the time of day.
+std::chrono::system_clock::time_point TimeOfDay(const TimeNs deadline, const Clock& clock) {
+  return std::chrono::system_clock::now() + std::chrono::nanoseconds(std::max<TimeNs>(0, deadline - clock.Now()));
+}
+
+}  // namespace
+
+struct TransferClient::Producer {
+  std::string name;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::TransferService::Stub> stub;
+
+  Mutex mu;
+  CircuitBreaker breaker GUARDED_BY(mu){{}};
+  std::optional<TransferFault> last_fault GUARDED_BY(mu);  // What the log was told.
+};
+
+// One call while it is open: read by its own thread, written by that and by the heart, cut by anybody.
+class TransferClient::Stream {
+ public:
+  Stream(Producer& producer, const std::string& authorization, const TimeNs deadline, const Clock& clock)
+      : clock_(clock), heard_at_(clock.Now()), sent_at_(clock.Now()) {
+    context_.set_deadline(TimeOfDay(deadline, clock));
+    if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
+    rpc_ = producer.stub->FetchPrefix(&context_);
+  }
+
+  bool Read(v1::ProducerMessage& message) {
+    if (!rpc_->Read(&message)) return false;
+    heard_at_ = clock_.Now();
+    return true;
+  }
+  void Write(const engine::ConsumerFrame& frame, const OpenExtras& extras = {}) {
+    while (is_writing_.exchange(true)) is_writing_.wait(true);
+    WriteNow(frame, extras);
+  }
+  grpc::Status Finish() {
+    // The heart must not write meanwhile; nor after it.
+    while (is_writing_.exchange(true)) is_writing_.wait(true);
+    rpc_->WritesDone();
+    return rpc_->Finish();
+  }
+
+  // From the heart. False: silent for the lease, and cut.
+  void Beat(const TimeNs now, const TimeNs lease) {
+    if (now - heard_at_ > lease) {
+      is_silent_ = true;
+      return Cut();
+    }
+    // A write that does not go out is the producer's silence.
+    if (now - sent_at_ < engine::kTransferBeatNs || is_writing_.exchange(true)) return;
+    WriteNow(engine::HeartbeatFrame{}, {});
+  }
+  void Cut() { context_.TryCancel(); }
+  bool is_silent() const { return is_silent_; }
+
+ private:
+  void WriteNow(const engine::ConsumerFrame& frame, const OpenExtras& extras) {
+    rpc_->Write(ToMessage(frame, extras));  // Where it fails, so does the next Read.
+    sent_at_ = clock_.Now();
+    is_writing_ = false;
+    is_writing_.notify_one();
+  }
+
+  const Clock& clock_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ConsumerMessage, v1::ProducerMessage>> rpc_;
+  std::atomic<bool> is_writing_ = false;
+  std::atomic<bool> is_silent_ = false;
+  std::atomic<TimeNs> heard_at_;
+  std::atomic<TimeNs> sent_at_;
+};
+
+struct TransferClient::Job {
+  int64_t ticket = 0;
+  engine::PrefixWant want;
+  Done done;
+  std::atomic<bool> is_cancelled = false;
+
+  Mutex mu;
+  std::shared_ptr<Stream> stream GUARDED_BY(mu);  // While one is open.
+};
+
+StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Config::Transfer& config,
+                                                               engine::TransferIdentity identity, const Clock& clock) {
+  StatusOr<std::vector<config::Producer>> producers = config::ParseProducers(config.producers);
+  if (!producers.ok()) return producers.status();
+  const StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = CredentialsOf(config);
+  if (!credentials.ok()) return credentials.status();
+  const StatusOr<std::string> token = ReadNamed(config.token_file, "transfer.token_file", kTokenBytesMax);
+  if (!token.ok()) return token.status();
+  std::unique_ptr<TransferClient> client(new TransferClient(config, std::move(identity), clock));
+  if (const std::string line = token->substr(0, token->find_first_of("\r\n")); !line.empty()) {
+    client->authorization_ = "Bearer " + line;
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  for (const config::Producer& entry : *producers) {
+    auto producer = std::make_unique<Producer>();
+    producer->name = entry.name;
+    producer->channel = grpc::CreateCustomChannel(entry.address, *credentials, arguments);
+    producer->stub = v1::TransferService::NewStub(producer->channel);
+    client->producers_.push_back(std::move(producer));
+  }
+  for (int64_t i = 0; i < config.parallel; ++i) client->threads_.emplace_back([raw = client.get()] { raw->Work(); });
+  client->threads_.emplace_back([raw = client.get()] { raw->Beat(); });
+  return client;
+}
+
+// Epochs of one process follow one another; where they begin, no other process does.
+TransferClient::TransferClient(const config::Config::Transfer& config, engine::TransferIdentity identity,
+                               const Clock& clock)
+    : config_(config),
+      identity_(std::move(identity)),
+      clock_(clock),
+      last_epoch_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {}
+
+TransferClient::~TransferClient() {
+  {
+    const MutexLock lock(mu_);
+    closing_ = true;
+    for (const auto& [ticket, job] : jobs_) {
+      job->is_cancelled = true;
+      const MutexLock job_lock(job->mu);
+      if (job->stream != nullptr) job->stream->Cut();
+    }
+    work_.NotifyAll();
+    beat_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
+}
+
+void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done done) {
+  auto job = std::make_shared<Job>();
+  job->ticket = ticket;
+  job->want = std::move(want);
+  job->done = std::move(done);
+  {
+    const MutexLock lock(mu_);
+    if (!closing_ && static_cast<int64_t>(queue_.size()) < config_.parallel) {
+      queue_.push_back(job);
+      jobs_.emplace(ticket, job);
+      work_.NotifyOne();
+      return;
+    }
+  }
+  job->done({.fault = TransferFault::kBusy, .why = "transfer.parallel: enough prefixes are on their way already"});
+}
+
+void TransferClient::Cancel(const int64_t ticket) {
+  const MutexLock lock(mu_);
+  const auto found = jobs_.find(ticket);
+  if (found == jobs_.end()) return;
+  Job& job = *found->second;
+  job.is_cancelled = true;
+  const MutexLock job_lock(job.mu);
+  if (job.stream != nullptr) job.stream->Cut();
+}
+
+void TransferClient::Work() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      const MutexLock lock(mu_);
+      while (queue_.empty() && !closing_) work_.Wait(mu_);
+      if (closing_) return;
+      job = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    FetchedPrefix fetched = FetchFromAny(*job);
+    {
+      const MutexLock lock(mu_);
+      jobs_.erase(job->ticket);
+    }
+    job->done(std::move(fetched));
+  }
+}
+
+// One after another, while there is time.
+FetchedPrefix TransferClient::FetchFromAny(Job& job) {
+  FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
+  int64_t bytes = 0;
+  for (Producer* const producer : Candidates(job.want.producer)) {
+    if (job.is_cancelled || clock_.Now() >= job.want.deadline) break;
+    CircuitBreaker::Pass pass;
+    {
+      const MutexLock lock(producer->mu);
+      pass = producer->breaker.Admit(clock_.Now());
+    }
+    if (pass == CircuitBreaker::Pass::kRefused) continue;
+    last = FetchFrom(*producer, job);
+    bytes += last.bytes;
+    Note(*producer, pass, last, job.is_cancelled);
+    if (!last.fault.has_value() || !IsTheProducers(*last.fault)) break;
+  }
+  last.bytes = bytes;
+  return last;
+}
+
+std::vector<TransferClient::Producer*> TransferClient::Candidates(const std::string& wanted) {
+  size_t first = 0;
+  {
+    const MutexLock lock(mu_);
+    first = next_producer_++;
+  }
+  std::vector<Producer*> candidates;
+  for (size_t i = 0; i < producers_.size(); ++i) {
+    Producer* const producer = producers_[(first + i) % producers_.size()].get();
+    if (wanted.empty() || producer->name == wanted) candidates.push_back(producer);
+  }
+  return candidates;
+}
+
+FetchedPrefix TransferClient::FetchFrom(Producer& producer, Job& job) {
+  uint64_t epoch = 0;
+  {
+    const MutexLock lock(mu_);
+    epoch = ++last_epoch_;
+  }
+  engine::PrefixReceiver receiver({.identity = identity_,
+                                   .epoch = epoch,
+                                   .credit_bytes = config_.credit_bytes,
+                                   .bytes_max = config_.bytes_max / config_.parallel},
+                                  job.want);
+  const auto stream = std::make_shared<Stream>(producer, authorization_, job.want.deadline, clock_);
+  {
+    const MutexLock lock(job.mu);
+    job.stream = stream;
+  }
+  if (job.is_cancelled) stream->Cut();
+  stream->Write(receiver.Open(), {.request_id = job.want.request_id,
+                                  .timeout_ms = std::max<TimeNs>(1, (job.want.deadline - clock_.Now()) / 1'000'000)});
+  bool has_come = false;
+  v1::ProducerMessage message;
+  while (!receiver.has_ended() && stream->Read(message)) {
+    has_come = true;
+    const StatusOr<engine::ProducerFrame> frame = ToFrame(message);
+    if (!frame.ok()) {
+      receiver.Fail(TransferFault::kProtocol, frame.status().message());
+      break;
+    }
+    for (const engine::ConsumerFrame& answer : receiver.On(*frame)) stream->Write(answer);
+  }
+  // What was refused may still be coming.
+  if (receiver.has_ended() && !receiver.is_complete()) stream->Cut();
+  {
+    const MutexLock lock(job.mu);
+    job.stream.reset();
+  }
+  const grpc::Status status = stream->Finish();
+  if (!receiver.has_ended()) {
+    const TransferFault fault = stream->is_silent() ? TransferFault::kSilent : FaultOf(status, has_come);
+    receiver.Fail(fault, stream->is_silent() ? "nothing was heard of it" : status.error_message());
+  }
+  return receiver.Take();
+}
+
+void TransferClient::Note(Producer& producer, const CircuitBreaker::Pass pass, const FetchedPrefix& fetched,
+                          const bool is_cancelled) {
+  const MutexLock lock(producer.mu);
+  if (is_cancelled) return producer.breaker.Abandoned(pass);
+  const bool is_down =
+      fetched.fault.has_value() && IsTheProducers(*fetched.fault) && *fetched.fault != TransferFault::kBusy;
+  if (is_down) {
+    producer.breaker.Failed(pass, clock_.Now());
+  } else if (fetched.fault.has_value()) {
+    producer.breaker.Abandoned(pass);
+  } else {
+    producer.breaker.Succeeded();
+  }
+  if (fetched.fault == producer.last_fault) return;
+  producer.last_fault = fetched.fault;
+  if (fetched.fault.has_value()) {
+    Logger("server")->warn("no prefix from producer {}: {}: {}; until that changes, more of it is counted only",
+                           producer.name, engine::NameOf(*fetched.fault), fetched.why);
+  } else {
+    Logger("server")->info("prefixes come from producer {} again", producer.name);
+  }
+}
+
+void TransferClient::Beat() {
+  const TimeNs lease = std::chrono::nanoseconds(config_.lease).count();
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (;;) {
+    streams.clear();
+    {
+      const MutexLock lock(mu_);
+      if (closing_) return;
+      beat_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
+      for (const auto& [ticket, job] : jobs_) {
+        const MutexLock job_lock(job->mu);
+        if (job->stream != nullptr) streams.push_back(job->stream);
+      }
+    }
+    const TimeNs now = clock_.Now();
+    for (const std::shared_ptr<Stream>& stream : streams) stream->Beat(now, lease);
+  }
+}
+
+}  // namespace invar::server

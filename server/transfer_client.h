@@ -1,0 +1,75 @@
+// The consumer's end of transfers: a PrefixSource of the engine that fetches from the producers of the configuration,
+// one thread a prefix. Frames go to a state machine (engine/prefix_receiver.h); one more thread beats, and cuts streams
+// whose producer is silent or that nobody waits for any more.
+// A producer that fails is left alone for a while (base/circuit_breaker.h), and another one is asked.
+// Threads: any.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/circuit_breaker.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "config/config.h"
+#include "engine/prefix_channel.h"
+#include "engine/transfer_frames.h"
+
+namespace invar::server {
+
+class TransferClient final : public engine::PrefixSource {
+ public:
+  // Connects to nobody yet. Errors: those of reading token and certificates, naming the field.
+  static StatusOr<std::unique_ptr<TransferClient>> Make(const config::Config::Transfer& config,
+                                                        engine::TransferIdentity identity, const Clock& clock);
+  // Ends what is under way; every `done` has run when it returns.
+  ~TransferClient() override;
+
+  void Fetch(int64_t ticket, engine::PrefixWant want, Done done) override;
+  void Cancel(int64_t ticket) override;
+
+ private:
+  struct Producer;
+  struct Job;
+  class Stream;
+  TransferClient(const config::Config::Transfer& config, engine::TransferIdentity identity, const Clock& clock);
+
+  void Work();
+  engine::FetchedPrefix FetchFromAny(Job& job);
+  engine::FetchedPrefix FetchFrom(Producer& producer, Job& job);
+  // Producers that may be asked, the first one first.
+  std::vector<Producer*> Candidates(const std::string& wanted);
+  // `is_cancelled`: it ended because of us, and says nothing of the producer.
+  void Note(Producer& producer, CircuitBreaker::Pass pass, const engine::FetchedPrefix& fetched, bool is_cancelled);
+  void Beat();
+
+  // Set at construction.
+  const config::Config::Transfer config_;
+  const engine::TransferIdentity identity_;
+  const Clock& clock_;
+  std::string authorization_;  // Empty: none is sent.
+  std::vector<std::unique_ptr<Producer>> producers_;
+
+  Mutex mu_;
+  CondVar work_;
+  CondVar beat_;
+  std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
+  std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);  // Queued and running, by ticket.
+  size_t next_producer_ GUARDED_BY(mu_) = 0;
+  uint64_t last_epoch_ GUARDED_BY(mu_);
+  bool closing_ GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;  // Last: they use all above.
+};
+
+}  // namespace invar::server

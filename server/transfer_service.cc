@@ -1,0 +1,310 @@
+// See transfer_service.h. A call's lock is held over StartRead, StartWrite and Finish, so that they go out in the order
+// in which they were decided; gRPC reacts to none of them on the thread that calls it. Nothing of PrefixExport is
+// called with that lock held, since it calls back under its own.
+#include "server/transfer_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "cache/state_shape.h"
+#include "config/fields.h"
+#include "engine/prefix_export.h"
+#include "engine/prefix_sender.h"
+#include "server/translate.h"
+#include "server/translate_transfer.h"
+
+namespace invar::server {
+
+using Reactor = grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage>;
+
+class TransferService::FetchCall final : public Reactor, public ServedCall {
+ public:
+  FetchCall(TransferService& service, grpc::CallbackServerContext& context, Arrival arrival, Caller caller,
+            const TimeNs lease)
+      : ServedCall(service.keepers_, context, std::move(arrival.open), arrival.deadline),
+        service_(service),
+        caller_(std::move(caller)),
+        lease_(lease),
+        heard_at_(arrival.at),
+        sent_at_(arrival.at) {
+    BeWatched();
+    const MutexLock lock(service_.calls_mu_);
+    serial_ = ++service_.last_call_;
+    service_.calls_.emplace(serial_, this);
+  }
+
+  void Begin() {
+    const MutexLock lock(mu_);
+    StartRead(&in_);
+  }
+  void Refuse(const Status& status) {
+    const MutexLock lock(mu_);
+    EndWith(TransferService::End::kRefused, status);
+  }
+
+  void OnReadDone(const bool ok) override {
+    std::optional<engine::PrefixExport::Wanted> wanted;
+    {
+      const MutexLock lock(mu_);
+      if (ended_) return;
+      if (!ok) return ReaderGone();
+      heard_at_ = clock().Now();
+      OpenExtras extras;
+      const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
+      if (!frame.ok()) return EndWith(TransferService::End::kAbandoned, frame.status());
+      const auto* const open = std::get_if<engine::OpenFrame>(&*frame);
+      if ((open != nullptr) != !sender_.has_value()) {
+        return EndWith(TransferService::End::kAbandoned, InvalidArgument("transfer: begins with one Open"));
+      }
+      if (open != nullptr) {
+        const Status opened = Open(*open, extras, wanted);
+        if (!opened.ok()) return EndWith(TransferService::End::kRefused, opened);
+      } else if (const Status s = sender_->On(*frame); !s.ok()) {
+        return EndWith(TransferService::End::kAbandoned, s);
+      }
+      StartRead(&in_);
+      Pump();
+    }
+    if (wanted.has_value()) BeginExport(*std::move(wanted));
+  }
+  void OnWriteDone(const bool ok) override {
+    const MutexLock lock(mu_);
+    is_writing_ = false;
+    if (ended_) return;
+    if (!ok) return ReaderGone();
+    Pump();
+  }
+  void OnCancel() override {
+    NoteCancel();
+    const MutexLock lock(mu_);
+    if (!ended_) ReaderGone();
+  }
+  void OnDone() override {
+    if (exported_ != nullptr) exported_->Cancel();
+    {
+      const MutexLock lock(service_.calls_mu_);
+      service_.calls_.erase(serial_);
+    }
+    service_.GiveBack(held_bytes_);
+    Leave();
+  }
+
+  // From the heart, now and then.
+  void Beat(const TimeNs now) {
+    const MutexLock lock(mu_);
+    if (ended_) return;
+    if (now - heard_at_ > lease_) {
+      return EndWith(TransferService::End::kExpired,
+                     Unavailable(fmt::format("transfer: nothing was heard of the consumer for {:.1f} s",
+                                             ToSeconds(now - heard_at_))));
+    }
+    if (now >= deadline()) {
+      return EndWith(TransferService::End::kAbandoned,
+                     Status(StatusCode::kDeadlineExceeded, "transfer: the consumer's time is over"));
+    }
+    if (!is_writing_ && now - sent_at_ >= engine::kTransferBeatNs) Write(engine::HeartbeatFrame{});
+  }
+
+ private:
+  Status Open(const engine::OpenFrame& open, const OpenExtras& extras,
+              std::optional<engine::PrefixExport::Wanted>& wanted) REQUIRES_LOCK(mu_) {
+    const ServedModel& model = *service_.model_.load();
+    sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest),
+                    engine::PrefixSender::Limits{.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
+                                                 .salt_bytes_max = service_.config_.config()->limits.salt_bytes_max});
+    if (Status s = sender_->Open(open); !s.ok()) return s;
+    if (Status s = service_.MayHave(caller_, open.scope.tenant); !s.ok()) return s;
+    const auto tokens = static_cast<int32_t>(open.tokens.size());
+    const int64_t pages = cache::StateShape::PagesFor(tokens) - engine::FirstPageToSend(open.have_kv, tokens);
+    const int64_t bytes = pages * model.spec().page_bytes + model.spec().state_bytes;
+    if (Status s = service_.Take(bytes); !s.ok()) return s;
+    held_bytes_ = bytes;
+    const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
+    wanted = {.request_id = extras.request_id,
+              .scope = open.scope,
+              .tokens = open.tokens,
+              .have_kv = open.have_kv,
+              .have_state = open.have_state,
+              .deadline = std::min(deadline(), timeout == 0 ? kNever : clock().Now() + timeout)};
+    return OkStatus();
+  }
+
+  // The export calls back until it is cancelled, which OnDone does; and OnDone cannot come before the Finish that only
+  // this, that callback or another reaction calls.
+  void BeginExport(engine::PrefixExport::Wanted wanted) {
+    exported_ = engine::PrefixExport::Begin(*service_.model_.load()->engine, std::move(wanted),
+                                            [this](StatusOr<engine::PrefixPart> part) {
+                                              const MutexLock lock(mu_);
+                                              if (ended_) return;
+                                              if (!part.ok())
+                                                return EndWith(TransferService::End::kFailed, part.status());
+                                              sender_->Offer(*std::move(part));
+                                              Pump();
+                                            });
+  }
+
+  // Sends what may go out now.
+  void Pump() REQUIRES_LOCK(mu_) {
+    if (ended_ || is_writing_ || !sender_.has_value()) return;
+    if (sender_->acknowledged()) return EndWith(TransferService::End::kSent, OkStatus());
+    if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) Write(*std::move(frame));
+  }
+  void Write(engine::ProducerFrame frame) REQUIRES_LOCK(mu_) {
+    out_ = ToMessage(std::move(frame));
+    is_writing_ = true;
+    sent_at_ = clock().Now();
+    StartWrite(&out_);
+  }
+  void ReaderGone() REQUIRES_LOCK(mu_) {
+    EndWith(TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "transfer: the consumer went away"));
+  }
+  void EndWith(const TransferService::End end, const Status& status) REQUIRES_LOCK(mu_) {
+    ended_ = true;
+    service_.Count(end, sender_.has_value() ? sender_->sent_bytes() : 0);
+    service_.metrics_.CountCall(Rpc::kFetchPrefix, status.code());
+    NoteFinish();
+    Finish(ToGrpcStatus(status));
+  }
+
+  TransferService& service_;
+  const Caller caller_;
+  const TimeNs lease_;
+  int64_t serial_ = 0;
+  std::shared_ptr<engine::PrefixExport> exported_;  // Set by the one reaction to the Open, read by OnDone.
+
+  Mutex mu_;
+  bool ended_ GUARDED_BY(mu_) = false;
+  bool is_writing_ GUARDED_BY(mu_) = false;
+  std::optional<engine::PrefixSender> sender_ GUARDED_BY(mu_);
+  TimeNs heard_at_ GUARDED_BY(mu_);
+  TimeNs sent_at_ GUARDED_BY(mu_);
+  int64_t held_bytes_ = 0;  // Set by the reaction to the Open, read by OnDone.
+  v1::ConsumerMessage in_;
+  v1::ProducerMessage out_;
+};
+
+TransferService::TransferService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
+                                 const ServedCall::Keepers& keepers)
+    : config_(config), authenticator_(authenticator), metrics_(metrics), keepers_(keepers), heart_([this] {
+        Beat();
+      }) {}
+
+TransferService::~TransferService() {
+  {
+    const MutexLock lock(calls_mu_);
+    closing_ = true;
+    wake_.NotifyAll();
+  }
+  heart_.join();
+}
+
+void TransferService::Serve(ServedModel& model) { model_ = &model; }
+
+StatusOr<Caller> TransferService::Admit(const grpc::CallbackServerContext& context) const {
+  StatusOr<Caller> caller = authenticator_.Authenticate(context, "/invar.v1.TransferService/FetchPrefix");
+  if (!caller.ok()) return caller.status();
+  if (draining_) return Unavailable("the daemon is shutting down");
+  if (model_.load() == nullptr) return Unavailable("the model is still loading");
+  return caller;
+}
+
+// The prefix itself tells nothing that its caller does not know, who has the tokens; how soon it comes tells whether it
+// is cached, so a tenant's cache is that tenant's, and an admin's, who fetches for all.
+Status TransferService::MayHave(const Caller& caller, const std::string& tenant) const {
+  if (authenticator_.wants_tokens()) {
+    if (caller.admin || caller.tenant == tenant) return OkStatus();
+    return Status(StatusCode::kPermissionDenied,
+                  fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with admin: true",
+                              caller.tenant, tenant));
+  }
+  const std::shared_ptr<const config::Config> config = config_.config();
+  if (config::IsLoopback(config->server.listen) || !config->tls.client_ca.empty()) return OkStatus();
+  return Status(StatusCode::kPermissionDenied,
+                "transfer: prefixes are for callers that are known: configure auth.tokens or tls.client_ca here");
+}
+
+Status TransferService::Take(const int64_t bytes) {
+  const int64_t bytes_max = config_.config()->transfer.bytes_max;
+  const MutexLock lock(mu_);
+  // One may always go alone.
+  if (counts_.held_bytes > 0 && counts_.held_bytes + bytes > bytes_max) {
+    return ResourceExhausted(
+        fmt::format("transfer.bytes_max: prefixes of {} bytes are on their way already", counts_.held_bytes));
+  }
+  counts_.held_bytes += bytes;
+  return OkStatus();
+}
+
+void TransferService::GiveBack(const int64_t bytes) {
+  const MutexLock lock(mu_);
+  counts_.held_bytes -= bytes;
+  --counts_.open;
+}
+
+void TransferService::Count(const End end, const int64_t bytes) {
+  const MutexLock lock(mu_);
+  counts_.bytes += bytes;
+  switch (end) {
+    case End::kSent:
+      ++counts_.sent;
+      return;
+    case End::kRefused:
+      ++counts_.refused;
+      return;
+    case End::kFailed:
+      ++counts_.failed;
+      return;
+    case End::kAbandoned:
+      ++counts_.abandoned;
+      return;
+    case End::kExpired:
+      ++counts_.expired;
+      return;
+  }
+}
+
+TransferCounts TransferService::counts() const {
+  const MutexLock lock(mu_);
+  return counts_;
+}
+
+// A call is erased under the lock of the map before it dies.
+void TransferService::Beat() {
+  const MutexLock lock(calls_mu_);
+  while (!closing_) {
+    wake_.WaitFor(calls_mu_, std::chrono::nanoseconds(engine::kTransferBeatNs));
+    const TimeNs now = keepers_.clock.Now();
+    for (const auto& [serial, call] : calls_) call->Beat(now);
+  }
+}
+
+Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
+  const StatusOr<Caller> caller = Admit(*context);
+  const std::shared_ptr<const config::Config> config = config_.config();
+  const StatusOr<std::string> tenant = caller.ok() ? StatusOr<std::string>(caller->tenant) : caller.status();
+  Arrival arrival = Arrive(keepers_.open_calls, keepers_.clock, *config, *context, CallKind::kUnary, tenant,
+                           v1::ConsumerMessage::default_instance());
+  const OpenCalls::Verdict verdict = arrival.verdict;
+  {
+    const MutexLock lock(mu_);
+    ++counts_.asked;
+    ++counts_.open;
+  }
+  auto* const call = new FetchCall(*this, *context, std::move(arrival), caller.ok() ? *caller : Caller(),
+                                   std::chrono::nanoseconds(config->transfer.lease).count());  // Deletes itself.
+  if (verdict.status.ok()) {
+    call->Begin();
+    return call;
+  }
+  if (verdict.reset) context->TryCancel();
+  call->Refuse(verdict.status);
+  return call;
+}
+
+}  // namespace invar::server

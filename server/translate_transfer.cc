@@ -1,0 +1,210 @@
+// See translate_transfer.h.
+#include "server/translate_transfer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace invar::server {
+namespace {
+
+using engine::ChunkCodec;
+using engine::ChunkKind;
+
+constexpr size_t kIdentityBytesMax = 1024;
+constexpr size_t kTenantBytesMax = 64;
+constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kWhyBytesMax = 1024;
+
+// Visits one alternative after another.
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+void Fill(const engine::TransferIdentity& identity, v1::TransferIdentity& proto) {
+  proto.set_protocol(identity.protocol);
+  proto.set_fingerprint(identity.fingerprint);
+  proto.set_numerics_id(identity.numerics_id);
+  proto.set_tokenizer(identity.tokenizer);
+  proto.set_mtp(identity.mtp);
+  proto.set_attention_layers(identity.attention_layers);
+  proto.set_recurrent_layers(identity.recurrent_layers);
+  proto.set_page_tokens(identity.page_tokens);
+  proto.set_page_bytes(identity.page_bytes);
+  proto.set_state_bytes(identity.state_bytes);
+  proto.set_profile(identity.profile);
+}
+
+Status TooLong(const char* const field) { return InvalidArgument(fmt::format("transfer: {} is too long", field)); }
+
+StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& proto) {
+  for (const std::string* const text :
+       {&proto.fingerprint(), &proto.numerics_id(), &proto.tokenizer(), &proto.profile()}) {
+    if (text->size() > kIdentityBytesMax) return TooLong("an identity");
+  }
+  return engine::TransferIdentity{.protocol = proto.protocol(),
+                                  .fingerprint = proto.fingerprint(),
+                                  .numerics_id = proto.numerics_id(),
+                                  .tokenizer = proto.tokenizer(),
+                                  .mtp = proto.mtp(),
+                                  .attention_layers = proto.attention_layers(),
+                                  .recurrent_layers = proto.recurrent_layers(),
+                                  .page_tokens = proto.page_tokens(),
+                                  .page_bytes = proto.page_bytes(),
+                                  .state_bytes = proto.state_bytes(),
+                                  .profile = proto.profile()};
+}
+
+StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, OpenExtras* const extras) {
+  StatusOr<engine::TransferIdentity> identity = IdentityFrom(open.identity());
+  if (!identity.ok()) return identity.status();
+  if (open.tenant().size() > kTenantBytesMax) return TooLong("tenant");
+  if (open.provenance().size() > kIdentityBytesMax) return TooLong("provenance");
+  if (open.request_id().size() > kRequestIdBytesMax) return TooLong("request_id");
+  engine::OpenFrame frame{.identity = *std::move(identity),
+                          .scope = {.tenant = open.tenant(), .salt = open.salt(), .provenance = open.provenance()},
+                          .tokens = {},
+                          .have_kv = open.have_kv_tokens(),
+                          .have_state = open.have_state_tokens()};
+  frame.tokens.reserve(static_cast<size_t>(open.tokens_size()));
+  for (const int32_t id : open.tokens()) frame.tokens.emplace_back(id);
+  if (extras != nullptr) *extras = {.request_id = open.request_id(), .timeout_ms = open.timeout_ms()};
+  return engine::ConsumerFrame(std::move(frame));
+}
+
+}  // namespace
+
+v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtras& extras) {
+  v1::ConsumerMessage message;
+  std::visit(Overloaded{[&](const engine::OpenFrame& open) {
+                          v1::ConsumerMessage::Open& proto = *message.mutable_open();
+                          Fill(open.identity, *proto.mutable_identity());
+                          proto.set_tenant(open.scope.tenant);
+                          proto.set_salt(open.scope.salt);
+                          proto.set_provenance(open.scope.provenance);
+                          for (const TokenId token : open.tokens) proto.add_tokens(token.value());
+                          proto.set_have_kv_tokens(open.have_kv);
+                          proto.set_have_state_tokens(open.have_state);
+                          proto.set_request_id(extras.request_id);
+                          proto.set_timeout_ms(extras.timeout_ms);
+                        },
+                        [&](const engine::GrantFrame& grant) {
+                          message.mutable_grant()->set_epoch(grant.epoch);
+                          message.mutable_grant()->set_credit_bytes(grant.credit_bytes);
+                        },
+                        [&](const engine::CreditFrame& credit) {
+                          message.mutable_credit()->set_epoch(credit.epoch);
+                          message.mutable_credit()->set_bytes(credit.bytes);
+                        },
+                        [&](const engine::HeartbeatFrame&) { message.mutable_heartbeat(); },
+                        [&](const engine::AckFrame& ack) { message.mutable_ack()->set_epoch(ack.epoch); },
+                        [&](const engine::AbortFrame& abort) {
+                          message.mutable_abort()->set_why(abort.why.substr(0, kWhyBytesMax));
+                        }},
+             frame);
+  return message;
+}
+
+v1::ProducerMessage ToMessage(engine::ProducerFrame frame) {
+  v1::ProducerMessage message;
+  std::visit(Overloaded{[&](const engine::ManifestFrame& manifest) {
+                          v1::ProducerMessage::Manifest& proto = *message.mutable_manifest();
+                          Fill(manifest.identity, *proto.mutable_identity());
+                          proto.set_first_page(manifest.first_page);
+                          proto.set_end_tokens(manifest.end);
+                          proto.set_chunk_bytes(manifest.chunk_bytes);
+                          proto.set_codec(static_cast<v1::ChunkCodec>(manifest.codec));
+                        },
+                        [&](engine::ChunkFrame& chunk) {
+                          v1::ProducerMessage::Chunk& proto = *message.mutable_chunk();
+                          proto.set_epoch(chunk.epoch);
+                          proto.set_index(chunk.header.index);
+                          proto.set_kind(static_cast<v1::ChunkKind>(chunk.header.kind));
+                          proto.set_layer(chunk.header.layer);
+                          proto.set_token_begin(chunk.header.token_begin);
+                          proto.set_token_end(chunk.header.token_end);
+                          proto.set_offset(chunk.header.offset);
+                          proto.set_codec(static_cast<v1::ChunkCodec>(chunk.header.codec));
+                          proto.set_crc32c(chunk.crc32c);
+                          proto.set_payload(std::move(chunk.bytes));
+                        },
+                        [&](const engine::CommitFrame& commit) {
+                          v1::ProducerMessage::Commit& proto = *message.mutable_commit();
+                          proto.set_epoch(commit.epoch);
+                          proto.set_chunks(commit.chunks);
+                          proto.set_root(std::string(commit.root.begin(), commit.root.end()));
+                        },
+                        [&](const engine::HeartbeatFrame&) { message.mutable_heartbeat(); }},
+             frame);
+  return message;
+}
+
+StatusOr<engine::ConsumerFrame> ToFrame(const v1::ConsumerMessage& message, OpenExtras* const extras) {
+  using Message = v1::ConsumerMessage;
+  switch (message.frame_case()) {
+    case Message::kOpen:
+      return OpenFrom(message.open(), extras);
+    case Message::kGrant:
+      return engine::ConsumerFrame(
+          engine::GrantFrame{.epoch = message.grant().epoch(), .credit_bytes = message.grant().credit_bytes()});
+    case Message::kCredit:
+      return engine::ConsumerFrame(
+          engine::CreditFrame{.epoch = message.credit().epoch(), .bytes = message.credit().bytes()});
+    case Message::kHeartbeat:
+      return engine::ConsumerFrame(engine::HeartbeatFrame{});
+    case Message::kAck:
+      return engine::ConsumerFrame(engine::AckFrame{.epoch = message.ack().epoch()});
+    case Message::kAbort:
+      return engine::ConsumerFrame(engine::AbortFrame{message.abort().why().substr(0, kWhyBytesMax)});
+    case Message::FRAME_NOT_SET:
+      break;
+  }
+  return InvalidArgument("transfer: a message without a frame");
+}
+
+StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
+  using Message = v1::ProducerMessage;
+  switch (message.frame_case()) {
+    case Message::kManifest: {
+      StatusOr<engine::TransferIdentity> identity = IdentityFrom(message.manifest().identity());
+      if (!identity.ok()) return identity.status();
+      return engine::ProducerFrame(engine::ManifestFrame{.identity = *std::move(identity),
+                                                         .first_page = message.manifest().first_page(),
+                                                         .end = message.manifest().end_tokens(),
+                                                         .chunk_bytes = message.manifest().chunk_bytes(),
+                                                         .codec = static_cast<ChunkCodec>(message.manifest().codec())});
+    }
+    case Message::kChunk: {
+      Message::Chunk& chunk = *message.mutable_chunk();
+      engine::ChunkFrame frame{.epoch = chunk.epoch(),
+                               .header = {.index = chunk.index(),
+                                          .kind = static_cast<ChunkKind>(chunk.kind()),
+                                          .layer = chunk.layer(),
+                                          .token_begin = chunk.token_begin(),
+                                          .token_end = chunk.token_end(),
+                                          .offset = chunk.offset(),
+                                          .bytes = static_cast<int64_t>(chunk.payload().size()),
+                                          .codec = static_cast<ChunkCodec>(chunk.codec())},
+                               .crc32c = chunk.crc32c(),
+                               .bytes = {}};
+      frame.bytes = std::move(*chunk.mutable_payload());
+      return engine::ProducerFrame(std::move(frame));
+    }
+    case Message::kCommit: {
+      const std::string& root = message.commit().root();
+      engine::CommitFrame frame{.epoch = message.commit().epoch(), .chunks = message.commit().chunks(), .root = {}};
+      if (root.size() != frame.root.size()) return InvalidArgument("transfer: a root of another length");
+      std::copy(root.begin(), root.end(), frame.root.begin());
+      return engine::ProducerFrame(frame);
+    }
+    case Message::kHeartbeat:
+      return engine::ProducerFrame(engine::HeartbeatFrame{});
+    case Message::FRAME_NOT_SET:
+      break;
+  }
+  return InvalidArgument("transfer: a message without a frame");
+}
+
+}  // namespace invar::server

@@ -1,0 +1,28 @@
+// Frames of a transfer to messages and back: the only place that knows both. What is missing, unknown or too long never
+// becomes a frame; what a frame's numbers may be is the state machines' to judge (engine/prefix_sender.h and
+// engine/prefix_receiver.h).
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "engine/transfer_frames.h"
+#include "invar/v1/transfer.pb.h"
+
+namespace invar::server {
+
+// What an Open says beside its frame.
+struct OpenExtras {
+  std::string request_id;
+  int64_t timeout_ms = 0;
+};
+
+v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtras& extras = {});
+v1::ProducerMessage ToMessage(engine::ProducerFrame frame);
+
+// Errors: INVALID_ARGUMENT. `extras` may be null; filled from an Open.
+StatusOr<engine::ConsumerFrame> ToFrame(const v1::ConsumerMessage& message, OpenExtras* extras = nullptr);
+// Takes the payload out of `message`.
+StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message);
+
+}  // namespace invar::server

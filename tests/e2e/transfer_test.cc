@@ -1,0 +1,312 @@
+// A prefill and a decode instance: answers of the second are those of a cold run, whether the prefix came from the
+// first or that one was killed, frozen, of other weights, or did not let it in.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/fingerprint.h"
+#include "tests/e2e/certificates.h"
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/invard_process.h"
+
+namespace invar::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kToken[] = "token-of-the-decode-instance";
+constexpr int32_t kPrompt = 700;
+
+v1::GenerateRequest Prompt(const uint32_t seed, const int32_t tokens = kPrompt) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 2000);
+  return TokensRequest(ids, 4);
+}
+
+class TransferBetweenDaemons : public testing::Test {
+ protected:
+  TransferBetweenDaemons() : folder_(testing::TempDir() + "invar_transfer_XXXXXX") {
+    Check(mkdtemp(folder_.data()) != nullptr, "a folder for the test", folder_);
+    WriteFile("secret", std::string(32, 's'));
+    WriteFile("token", kToken);
+  }
+  ~TransferBetweenDaemons() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::string WriteFile(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text << '\n';
+    return folder_ + "/" + name;
+  }
+
+  static config::Config ProducerConfig() {
+    config::Config config = TinyConfig();
+    config.transfer.role = "prefill";
+    config.transfer.lease = milliseconds(1000);
+    return config;
+  }
+  static config::Config ConsumerConfig(const std::string& producers) {
+    config::Config config = TinyConfig();
+    config.transfer.role = "decode";
+    config.transfer.producers = producers;
+    config.transfer.lease = milliseconds(1000);
+    return config;
+  }
+  // Bits that a run gives which reads nothing from anywhere.
+  static std::vector<uint32_t> Cold(v1::GenerationService::Stub& stub, v1::GenerateRequest request) {
+    request.mutable_cache()->set_bypass_read(true);
+    request.mutable_cache()->set_bypass_write(true);
+    const Outcome outcome = Collect(stub, request);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.finished.reuse().transferred_tokens(), 0);
+    return outcome.logit_bits;
+  }
+  static int64_t Faults(RunningDaemon& consumer, const engine::TransferFault fault) {
+    return consumer.stats().transfer.faults[static_cast<size_t>(fault)];
+  }
+  // The consumer's answer to a prompt that nothing of came for, and why.
+  static void ExpectFallback(RunningDaemon& consumer, const uint32_t seed, const engine::TransferFault fault) {
+    const auto stub = consumer.NewStub();
+    const int64_t before = Faults(consumer, fault);
+    const Outcome outcome = Collect(*stub, Prompt(seed));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.finished.reuse().transferred_tokens(), 0);
+    EXPECT_EQ(outcome.finished.kv().transfer_mode(), "");
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(seed)));
+    EXPECT_EQ(Faults(consumer, fault), before + 1) << engine::NameOf(fault);
+    EXPECT_TRUE(consumer.BecomesIdle());
+  }
+
+  std::string folder_;
+};
+
+TEST_F(TransferBetweenDaemons, AnswersAreThoseOfAColdRunAndSayWhatCame) {
+  RunningDaemon producer(ProducerConfig());
+  RunningDaemon consumer(ConsumerConfig("a=" + producer.daemon().grpc_address()));
+  const auto stub = consumer.NewStub();
+  for (const int32_t tokens : {300, 320, 321, 513, 700, 1025}) {
+    const v1::GenerateRequest request = Prompt(static_cast<uint32_t>(tokens), tokens);
+    const Outcome outcome = Collect(*stub, request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, request)) << tokens;
+    const v1::PrefixReuse& reuse = outcome.finished.reuse();
+    EXPECT_EQ(reuse.transferred_tokens(), tokens - 1);
+    EXPECT_EQ(reuse.computed_tokens(), 1);
+    EXPECT_EQ(reuse.tier(), "peer");
+    EXPECT_EQ(outcome.finished.kv().transfer_mode(), "raw");
+    EXPECT_TRUE(outcome.finished.kv().exact());
+    EXPECT_GT(outcome.finished.kv().transfer_bytes(), 0);
+    EXPECT_EQ(outcome.finished.usage().cached_tokens(), tokens - 1);
+  }
+  // Again: it is cached now, and nothing is asked for.
+  EXPECT_EQ(Collect(*stub, Prompt(700)).finished.reuse().transferred_tokens(), 0);
+  v1::GenerateRequest without = Prompt(2);
+  without.mutable_kv_policy()->set_transfer(v1::KvPolicy::NO_TRANSFER);
+  EXPECT_EQ(Collect(*stub, without).finished.reuse().transferred_tokens(), 0);
+  EXPECT_EQ(Collect(*stub, Prompt(3, 200)).finished.reuse().transferred_tokens(), 0) << "transfer.tokens_min";
+
+  EXPECT_TRUE(consumer.BecomesIdle());
+  EXPECT_TRUE(producer.BecomesIdle());
+  const std::string here = HttpGet(consumer.daemon().ops_address(), "/metrics").body;
+  EXPECT_EQ(MetricSum(here, "invar_transfer_begun_total"), 6);
+  EXPECT_EQ(MetricSum(here, "invar_transfer_landed_total"), 6);
+  EXPECT_EQ(MetricSum(here, "invar_transfer_fallbacks_total"), 0);
+  const std::string there = HttpGet(producer.daemon().ops_address(), "/metrics").body;
+  EXPECT_EQ(MetricSum(there, "invar_transfer_sent_total"), 6);
+  EXPECT_EQ(MetricSum(there, "invar_transfer_held_bytes"), 0);
+  EXPECT_EQ(MetricSum(there, "invar_transfer_sent_bytes_total"),
+            MetricSum(here, "invar_transfer_received_bytes_total"));
+}
+
+TEST_F(TransferBetweenDaemons, ManyAtOnceAreAnsweredAlike) {
+  RunningDaemon producer(ProducerConfig());
+  RunningDaemon consumer(ConsumerConfig("a=" + producer.daemon().grpc_address()));
+  std::vector<std::future<Outcome>> calls;
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    calls.push_back(std::async(std::launch::async, [&, seed] { return Collect(*consumer.NewStub(), Prompt(seed)); }));
+  }
+  const auto stub = producer.NewStub();
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    const Outcome outcome = calls[seed].get();
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(seed))) << seed;
+  }
+  EXPECT_GE(consumer.stats().transfer.landed, 4);
+  EXPECT_TRUE(producer.BecomesIdle());
+}
+
+TEST_F(TransferBetweenDaemons, OtherWeightsAreRefusedByName) {
+  config::Config config = ProducerConfig();
+  config.model.path = TinyModelFolder() + "-ft";
+  RunningDaemon producer(config);
+  RunningDaemon consumer(ConsumerConfig("a=" + producer.daemon().grpc_address()));
+  ExpectFallback(consumer, 1, engine::TransferFault::kRefused);
+  EXPECT_EQ(MetricSum(HttpGet(producer.daemon().ops_address(), "/metrics").body, "invar_transfer_refused_total"), 1);
+}
+
+TEST_F(TransferBetweenDaemons, OneThatServesNoPrefixesAndOneThatIsNotThere) {
+  RunningDaemon producer(TinyConfig());
+  RunningDaemon consumer(ConsumerConfig("a=" + producer.daemon().grpc_address()));
+  ExpectFallback(consumer, 1, engine::TransferFault::kRefused);
+  RunningDaemon other(ConsumerConfig("a=127.0.0.1:1"));
+  ExpectFallback(other, 1, engine::TransferFault::kUnreachable);
+}
+
+TEST_F(TransferBetweenDaemons, AnotherProducerIsAskedWhereOneIsDown) {
+  RunningDaemon producer(ProducerConfig());
+  RunningDaemon consumer(ConsumerConfig("dead=127.0.0.1:1, alive=" + producer.daemon().grpc_address()));
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    EXPECT_EQ(Collect(*consumer.NewStub(), Prompt(seed)).finished.reuse().transferred_tokens(), kPrompt - 1) << seed;
+  }
+}
+
+TEST_F(TransferBetweenDaemons, IsBehindTokensAndTls) {
+  const CertificateSet certificates = MakeCertificates();
+  const auto tls = [&](config::Config& config) {
+    config.tls.certificate = WriteFile("server.pem", certificates.server.certificate);
+    config.tls.key = WriteFile("server.key", certificates.server.key);
+    config.tls.client_ca = WriteFile("ca.pem", certificates.ca.certificate);
+  };
+  config::Config config = ProducerConfig();
+  tls(config);
+  config.auth.tokens = {{.tenant = "other", .sha256 = ToHex(Sha256("another"))},
+                        {.tenant = "decode", .sha256 = ToHex(Sha256(kToken)), .admin = true}};
+  RunningDaemon producer(config);
+  std::string address = producer.daemon().grpc_address();
+  address = "localhost" + address.substr(address.rfind(':'));
+  config::Config good = ConsumerConfig("a=" + address);
+  good.transfer.tls = true;
+  good.transfer.tls_ca = WriteFile("ca.pem", certificates.ca.certificate);
+  good.transfer.tls_certificate = WriteFile("client.pem", certificates.client.certificate);
+  good.transfer.tls_key = WriteFile("client.key", certificates.client.key);
+  good.transfer.token_file = folder_ + "/token";
+  {
+    RunningDaemon consumer(good);
+    const auto stub = consumer.NewStub();
+    const Outcome outcome = Collect(*stub, Prompt(1));
+    EXPECT_EQ(outcome.finished.reuse().transferred_tokens(), kPrompt - 1);
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(1)));
+  }
+  config::Config no_token = good;
+  no_token.transfer.token_file.clear();
+  RunningDaemon unknown(no_token);
+  ExpectFallback(unknown, 2, engine::TransferFault::kDenied);
+  config::Config other_tenant = good;
+  other_tenant.transfer.token_file = WriteFile("other", "another");
+  RunningDaemon not_admin(other_tenant);
+  ExpectFallback(not_admin, 3, engine::TransferFault::kDenied);
+  config::Config no_certificate = good;
+  no_certificate.transfer.tls_certificate.clear();
+  no_certificate.transfer.tls_key.clear();
+  RunningDaemon stranger(no_certificate);
+  ExpectFallback(stranger, 4, engine::TransferFault::kUnreachable);
+  config::Config plain = ConsumerConfig("a=" + address);
+  RunningDaemon without_tls(plain);
+  ExpectFallback(without_tls, 5, engine::TransferFault::kUnreachable);
+}
+
+// What a gateway does: the prompt to a prefill instance for one token, and what that says to a decode instance.
+TEST_F(TransferBetweenDaemons, AHandOffNamesTheOneThatHasIt) {
+  config::Config prefill = ProducerConfig();
+  prefill.transfer.name = "prefill-1";
+  prefill.transfer.hmac_secret_file = folder_ + "/secret";
+  RunningDaemon producer(prefill);
+  RunningDaemon idle(ProducerConfig());
+  config::Config decode =
+      ConsumerConfig("prefill-0=" + idle.daemon().grpc_address() + ", prefill-1=" + producer.daemon().grpc_address());
+  decode.transfer.hmac_secret_file = folder_ + "/secret";
+  decode.transfer.mode = "none";
+  RunningDaemon consumer(decode);
+  const auto stub = consumer.NewStub();
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    v1::GenerateRequest request = Prompt(seed);
+    request.mutable_stopping()->set_max_tokens(1);
+    const std::string hand_off = Collect(*producer.NewStub(), request).finished.kv_transfer_params_json();
+    ASSERT_FALSE(hand_off.empty());
+    request = Prompt(seed);
+    request.set_kv_transfer_params_json(hand_off);
+    const Outcome outcome = Collect(*stub, request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_GE(outcome.finished.reuse().transferred_tokens(), kPrompt - 65);
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(seed)));
+    EXPECT_TRUE(outcome.finished.kv_transfer_params_json().empty()) << "nobody fetches from a decode instance";
+  }
+  EXPECT_EQ(idle.stats().submitted, 0);
+  EXPECT_EQ(consumer.stats().transfer.landed, 3);
+
+  nlohmann::json forged =
+      nlohmann::json::parse(Collect(*producer.NewStub(), Prompt(9)).finished.kv_transfer_params_json());
+  forged["producer"] = "prefill-0";
+  v1::GenerateRequest request = Prompt(9);
+  request.set_kv_transfer_params_json(forged.dump());
+  const Outcome refused = Collect(*stub, request);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(refused.status.error_message().find("kv_transfer_params_json"), std::string::npos);
+}
+
+// --- As processes ---
+
+std::vector<std::string> ProducerArguments() {
+  return {"--set", "transfer.role=prefill", "--set", "transfer.lease=1s"};
+}
+std::vector<std::string> ConsumerArguments(const std::string& address) {
+  return {"--set", "transfer.role=decode", "--set", "transfer.producers=a=" + address,
+          "--set", "transfer.lease=1s",    "--set", "transfer.timeout=10s"};
+}
+
+// Bug case 34: a producer that dies at any moment of a transfer.
+TEST(TransferBetweenProcesses, AKilledProducerCostsALocalRunAndNothingElse) {
+  std::vector<std::vector<uint32_t>> cold;
+  {
+    InvardProcess alone;
+    for (uint32_t seed = 0; seed < 6; ++seed) cold.push_back(Collect(*alone.stub, Prompt(seed, 1500)).logit_bits);
+  }
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    InvardProcess producer(ProducerArguments());
+    InvardProcess consumer(ConsumerArguments(producer.address));
+    auto call = std::async(std::launch::async, [&] { return Collect(*consumer.stub, Prompt(seed, 1500)); });
+    // From before the transfer to after it, as the machine has it.
+    (void)producer.process.Wait(milliseconds(1) * (seed * seed * 4));
+    producer.process.Signal(SIGKILL);
+    const Outcome outcome = call.get();
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.logit_bits, cold[seed]) << seed;
+    const std::string metrics = HttpGet(consumer.ops, "/metrics").body;
+    EXPECT_EQ(MetricSum(metrics, "invar_transfer_landed_total") + MetricSum(metrics, "invar_transfer_fallbacks_total"),
+              1);
+    EXPECT_EQ(MetricSum(metrics, "invar_transfer_under_way"), 0);
+    // It goes on without it.
+    EXPECT_TRUE(Collect(*consumer.stub, Prompt(100, 400)).status.ok());
+  }
+}
+
+TEST(TransferBetweenProcesses, AFrozenOneIsGivenUpAfterItsLease) {
+  InvardProcess producer(ProducerArguments());
+  InvardProcess consumer(ConsumerArguments(producer.address));
+  ASSERT_EQ(Collect(*consumer.stub, Prompt(1)).finished.reuse().transferred_tokens(), kPrompt - 1);
+  producer.process.Signal(SIGSTOP);
+  const Outcome outcome = Collect(*consumer.stub, Prompt(2));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  const std::string metrics = HttpGet(consumer.ops, "/metrics").body;
+  EXPECT_EQ(MetricSum(metrics, "invar_transfer_fallbacks_total", "reason=\"silent\""), 1) << metrics;
+  producer.process.Signal(SIGCONT);
+  const Outcome again = Collect(*producer.stub, Prompt(2));
+  EXPECT_EQ(outcome.logit_bits, again.logit_bits);
+  // What it held for the transfer is free again.
+  for (int i = 0; i < 100; ++i) {
+    if (MetricSum(HttpGet(producer.ops, "/metrics").body, "invar_transfer_held_bytes") == 0) return;
+    (void)producer.process.Wait(milliseconds(50));
+  }
+  ADD_FAILURE() << "a prefix is held for a consumer that has gone";
+}
+
+}  // namespace
+}  // namespace invar::e2e

@@ -1,0 +1,389 @@
+// The words of a transfer by themselves: a plan covers every byte once, identities are compared field by field, and no
+// frame that was changed on its way is taken for the one that was sent.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "cache/state_shape.h"
+#include "engine/prefix_receiver.h"
+#include "engine/prefix_sender.h"
+#include "kernels/numerics.h"
+
+namespace invar::engine {
+namespace {
+
+TransferIdentity Identity(const int64_t page_bytes, const int64_t state_bytes) {
+  return {.fingerprint = "weights",
+          .numerics_id = "numerics",
+          .tokenizer = "tokenizer",
+          .mtp = false,
+          .attention_layers = 2,
+          .recurrent_layers = 6,
+          .page_tokens = kernels::kPageTokens,
+          .page_bytes = page_bytes,
+          .state_bytes = state_bytes,
+          .profile = {}};
+}
+
+cache::PrefixImage ImageOf(const TransferIdentity& identity, const int32_t first_page, const int32_t end) {
+  cache::PrefixImage image{.first_page = first_page, .end = end};
+  std::mt19937 random(1);
+  image.pages.resize(static_cast<size_t>(cache::StateShape::PagesFor(end) - first_page));
+  for (auto& page : image.pages) page.resize(static_cast<size_t>(identity.page_bytes));
+  image.state.resize(static_cast<size_t>(identity.state_bytes));
+  for (auto& page : image.pages) {
+    for (std::byte& byte : page) byte = static_cast<std::byte>(random());
+  }
+  for (std::byte& byte : image.state) byte = static_cast<std::byte>(random());
+  return image;
+}
+
+PrefixPart WholeOf(cache::PrefixImage image) {
+  return {.first_page = image.first_page,
+          .end = image.end,
+          .pages = std::move(image.pages),
+          .state = std::move(image.state),
+          .is_last = true};
+}
+
+TEST(Crc32c, IsThatOfTheStandardAndOfItsDefinition) {
+  const std::string digits = "123456789";
+  EXPECT_EQ(Crc32c(std::as_bytes(std::span(digits))), 0xE3069283U);
+  std::mt19937 random(1);
+  for (size_t size = 0; size < 70; ++size) {
+    std::vector<std::byte> bytes(size);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    const uint32_t before = static_cast<uint32_t>(random());
+    EXPECT_EQ(Crc32c(bytes, before), Crc32cByBits(bytes, before)) << size;
+  }
+}
+
+TEST(ChunkPlan, CoversEveryByteOnceInOrder) {
+  for (const int64_t page_bytes : {0, 1, 100, 4096, 5000}) {
+    for (const int64_t state_bytes : {0, 1, 100, 5000}) {
+      for (const int64_t chunk_bytes : {1, 7, 100, 4096, 9000, 100'000}) {
+        for (const auto& [first_page, end] : {std::pair{0, 1}, {0, 64}, {0, 65}, {1, 64}, {2, 200}, {3, 512}}) {
+          if (page_bytes + state_bytes > 9000 && chunk_bytes < 100) continue;  // The same, in many more chunks.
+          const TransferIdentity identity = Identity(page_bytes, state_bytes);
+          cache::PrefixImage image = ImageOf(identity, first_page, end);
+          const ChunkPlan plan(
+              {.identity = identity, .first_page = first_page, .end = end, .chunk_bytes = chunk_bytes});
+          std::vector<const std::byte*> touched;
+          int64_t total = 0;
+          for (int64_t i = 0; i < plan.count(); ++i) {
+            const ChunkHeader header = plan.At(i);
+            ASSERT_GT(header.bytes, 0);
+            ASSERT_LE(header.bytes, chunk_bytes);
+            int64_t bytes = 0;
+            for (const auto place : plan.PlacesOf(header, image)) {
+              for (const std::byte& byte : place) touched.push_back(&byte);
+              bytes += static_cast<int64_t>(place.size());
+            }
+            ASSERT_EQ(bytes, header.bytes);
+            total += bytes;
+            if (header.kind != ChunkKind::kKv) continue;
+            ASSERT_GE(header.token_begin, first_page * kernels::kPageTokens);
+            ASSERT_LE(header.token_end, end);
+          }
+          std::vector<const std::byte*> wanted;
+          for (const auto& page : image.pages) {
+            for (const std::byte& byte : page) wanted.push_back(&byte);
+          }
+          for (const std::byte& byte : image.state) wanted.push_back(&byte);
+          ASSERT_EQ(touched, wanted) << page_bytes << " " << state_bytes << " " << chunk_bytes << " " << end;
+          ASSERT_EQ(total, plan.total_bytes());
+        }
+      }
+    }
+  }
+}
+
+// Bug case 36: two sides that differ in anything never transfer something that "works".
+TEST(TransferIdentity, NamesTheFieldInWhichTheTwoDiffer) {
+  const TransferIdentity ours = Identity(100, 10);
+  const std::vector<std::pair<std::string, void (*)(TransferIdentity&)>> changes = {
+      {"protocol", [](TransferIdentity& i) { ++i.protocol; }},
+      {"fingerprint", [](TransferIdentity& i) { i.fingerprint += "x"; }},
+      {"numerics_id", [](TransferIdentity& i) { i.numerics_id = "fp32"; }},
+      {"tokenizer", [](TransferIdentity& i) { i.tokenizer = ""; }},
+      {"mtp", [](TransferIdentity& i) { i.mtp = true; }},
+      {"attention_layers", [](TransferIdentity& i) { ++i.attention_layers; }},
+      {"recurrent_layers", [](TransferIdentity& i) { --i.recurrent_layers; }},
+      {"page_tokens", [](TransferIdentity& i) { i.page_tokens *= 2; }},
+      {"page_bytes", [](TransferIdentity& i) { ++i.page_bytes; }},
+      {"state_bytes", [](TransferIdentity& i) { ++i.state_bytes; }},
+      {"profile", [](TransferIdentity& i) { i.profile = "calibrated"; }},
+  };
+  EXPECT_EQ(DifferenceOf(ours, ours), std::nullopt);
+  for (const auto& [field, change] : changes) {
+    TransferIdentity theirs = ours;
+    change(theirs);
+    ASSERT_TRUE(DifferenceOf(ours, theirs).has_value()) << field;
+    EXPECT_TRUE(DifferenceOf(ours, theirs)->starts_with(field + " differs")) << *DifferenceOf(ours, theirs);
+    // Both ends look, so that one of another version which does not changes nothing.
+    PrefixSender sender(theirs, {.tokens_max = 1000, .salt_bytes_max = 10});
+    const Status opened = sender.Open({.identity = ours, .scope = {}, .tokens = std::vector<TokenId>(10)});
+    EXPECT_EQ(opened.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(opened.message().find(field), std::string::npos) << opened.message();
+    PrefixReceiver receiver({.identity = ours, .credit_bytes = kChunkBytesMax, .bytes_max = 1 << 20},
+                            {.tokens = std::vector<TokenId>(10)});
+    receiver.On(ManifestFrame{.identity = theirs, .end = 10});
+    EXPECT_EQ(receiver.Take().fault, TransferFault::kRefused) << field;
+  }
+}
+
+TEST(PrefixSender, RefusesWhatItWasNotMadeFor) {
+  const TransferIdentity identity = Identity(100, 10);
+  const auto code_of = [&](const OpenFrame& open) {
+    return PrefixSender(identity, {.tokens_max = 100, .salt_bytes_max = 4}).Open(open).code();
+  };
+  const OpenFrame good{.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(10)};
+  EXPECT_EQ(code_of(good), StatusCode::kOk);
+  OpenFrame bad = good;
+  bad.tokens.clear();
+  EXPECT_EQ(code_of(bad), StatusCode::kInvalidArgument);
+  bad.tokens.resize(101);
+  EXPECT_EQ(code_of(bad), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.scope.salt = "salted";
+  EXPECT_EQ(code_of(bad), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.scope.provenance = "centroid";
+  EXPECT_EQ(code_of(bad), StatusCode::kFailedPrecondition) << "what is approximate has no exact prefix";
+  bad = good;
+  bad.have_kv = -1;
+  EXPECT_EQ(code_of(bad), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.have_state = 10;
+  EXPECT_EQ(code_of(bad), StatusCode::kInvalidArgument);
+}
+
+TEST(PrefixReceiver, TakesNoMemoryByAManifestThatLies) {
+  const TransferIdentity identity = Identity(100, 10);
+  const auto fault_of = [&](const ManifestFrame& manifest) {
+    PrefixReceiver receiver({.identity = identity, .credit_bytes = kChunkBytesMax, .bytes_max = 1000},
+                            {.tokens = std::vector<TokenId>(1000), .have_kv = 100, .have_state = 50});
+    receiver.On(manifest);
+    if (!receiver.has_ended()) return std::optional<TransferFault>();
+    return receiver.Take().fault;
+  };
+  const ManifestFrame good{.identity = identity, .first_page = 1, .end = 300};
+  EXPECT_EQ(fault_of(good), std::nullopt);
+  for (const int32_t end : {-1, 0, 50, 1001, INT32_MAX, INT32_MIN}) {
+    ManifestFrame bad = good;
+    bad.end = end;
+    EXPECT_EQ(fault_of(bad), TransferFault::kProtocol) << end;
+  }
+  for (const int32_t first_page : {-1, 0, 2, INT32_MAX}) {
+    ManifestFrame bad = good;
+    bad.first_page = first_page;
+    EXPECT_EQ(fault_of(bad), TransferFault::kProtocol) << first_page;
+  }
+  for (const int64_t chunk_bytes : {int64_t{-1}, int64_t{0}, kChunkBytesMax + 1, INT64_MAX}) {
+    ManifestFrame bad = good;
+    bad.chunk_bytes = chunk_bytes;
+    EXPECT_EQ(fault_of(bad), TransferFault::kProtocol) << chunk_bytes;
+  }
+  ManifestFrame large = good;
+  large.end = 1000;
+  EXPECT_EQ(fault_of(large), TransferFault::kNoRoom);
+}
+
+TEST(PrefixSender, NeverSendsBeyondItsCredit) {
+  const TransferIdentity identity = Identity(1000, 500);
+  PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 300});
+  ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(100)}).ok());
+  EXPECT_FALSE(sender.Next().has_value());
+  sender.Offer(WholeOf(ImageOf(identity, 0, 100)));
+  ASSERT_TRUE(std::holds_alternative<ManifestFrame>(sender.Next().value()));
+  EXPECT_FALSE(sender.Next().has_value()) << "nothing was granted";
+  EXPECT_EQ(sender.On(CreditFrame{.epoch = 7, .bytes = 100}).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(sender.On(GrantFrame{.epoch = 7, .credit_bytes = 700}).ok());
+  EXPECT_TRUE(sender.Next().has_value());
+  EXPECT_TRUE(sender.Next().has_value());
+  EXPECT_FALSE(sender.Next().has_value()) << "100 bytes are left, and the next chunk has 300";
+  EXPECT_EQ(sender.On(CreditFrame{.epoch = 8, .bytes = 1000}).code(), StatusCode::kInvalidArgument) << "another epoch";
+  EXPECT_EQ(sender.On(CreditFrame{.epoch = 7, .bytes = -1}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(sender.On(CreditFrame{.epoch = 7, .bytes = INT64_MAX}).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(sender.On(CreditFrame{.epoch = 7, .bytes = 1'000'000}).ok());
+  int chunks = 2;
+  while (std::holds_alternative<ChunkFrame>(sender.Next().value())) ++chunks;
+  EXPECT_EQ(chunks, 10) << "two pages in four parts each, and the state in two";
+  EXPECT_EQ(sender.On(AckFrame{.epoch = 8}).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(sender.acknowledged());
+  EXPECT_TRUE(sender.On(AckFrame{.epoch = 7}).ok());
+  EXPECT_TRUE(sender.acknowledged());
+}
+
+TEST(PrefixSender, SendsWhatIsThereWhileTheRestIsComputed) {
+  const TransferIdentity identity = Identity(100, 50);
+  for (const int64_t chunk_bytes : {30, 100, 250, 1000}) {
+    PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = chunk_bytes});
+    const std::vector<TokenId> tokens(300);
+    ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = tokens}).ok());
+    PrefixReceiver receiver({.identity = identity, .epoch = 1, .credit_bytes = 1 << 20, .bytes_max = 1 << 20},
+                            {.tokens = tokens});
+    int64_t sent = 0;
+    const auto carry = [&] {
+      while (std::optional<ProducerFrame> frame = sender.Next()) {
+        if (const auto* const chunk = std::get_if<ChunkFrame>(&*frame)) sent += chunk->header.bytes;
+        for (const ConsumerFrame& answer : receiver.On(*frame)) ASSERT_TRUE(sender.On(answer).ok());
+      }
+    };
+    const cache::PrefixImage image = ImageOf(identity, 0, 300);
+    for (int64_t page = 0; page < 5; ++page) {
+      PrefixPart part{.first_page = 0, .end = 300, .pages = {image.pages[static_cast<size_t>(page)]}};
+      if (page == 4) part.state = image.state;
+      part.is_last = page == 4;
+      sender.Offer(std::move(part));
+      carry();
+      const int64_t there = (page + 1) * 100 + (page == 4 ? 50 : 0);
+      EXPECT_LE(sent, there) << chunk_bytes;
+      // Chunks of several pages wait for all of them.
+      if (chunk_bytes <= 100) {
+        EXPECT_EQ(sent, there) << chunk_bytes;
+      }
+    }
+    ASSERT_TRUE(receiver.is_complete()) << chunk_bytes;
+    const FetchedPrefix fetched = receiver.Take();
+    EXPECT_EQ(fetched.image.pages, image.pages);
+    EXPECT_EQ(fetched.image.state, image.state);
+  }
+}
+
+// One way to change a chunk on its way; false where that chunk cannot be changed so.
+bool Mutate(const int way, std::mt19937_64& random, const ChunkFrame& other, ChunkFrame& chunk) {
+  const auto bit = [&](auto& number) {
+    number = static_cast<std::remove_reference_t<decltype(number)>>(static_cast<uint64_t>(number) ^
+                                                                    (uint64_t{1} << (random() % (8 * sizeof(number)))));
+  };
+  switch (way) {
+    case 0:
+      bit(chunk.bytes[random() % chunk.bytes.size()]);
+      return true;
+    case 1:
+      bit(chunk.crc32c);
+      return true;
+    case 2:
+      bit(chunk.epoch);
+      return true;
+    case 3:
+      bit(chunk.header.index);
+      return true;
+    case 4: {
+      auto kind = static_cast<int32_t>(chunk.header.kind);
+      bit(kind);
+      chunk.header.kind = static_cast<ChunkKind>(kind);
+      return true;
+    }
+    case 5:
+      bit(chunk.header.layer);
+      return true;
+    case 6:
+      bit(chunk.header.token_begin);
+      return true;
+    case 7:
+      bit(chunk.header.token_end);
+      return true;
+    case 8:
+      bit(chunk.header.offset);
+      return true;
+    case 9:
+      bit(chunk.header.bytes);
+      return true;
+    case 10: {
+      auto codec = static_cast<int32_t>(chunk.header.codec);
+      bit(codec);
+      chunk.header.codec = static_cast<ChunkCodec>(codec);
+      return true;
+    }
+    case 11:
+      chunk.bytes.resize(random() % chunk.bytes.size());
+      return true;
+    case 12:
+      chunk.bytes.append(1 + random() % 64, static_cast<char>(random()));
+      return true;
+    case 13:  // The payload of one under the head of another.
+      if (other.bytes == chunk.bytes) return false;
+      chunk.bytes = other.bytes;
+      return true;
+    case 14:  // A whole chunk in the place of another.
+      if (other.header == chunk.header) return false;
+      chunk = other;
+      return true;
+    case 15:  // Several bytes.
+      for (int i = 0; i < 8; ++i) chunk.bytes[random() % chunk.bytes.size()] ^= static_cast<char>(1 + random() % 255);
+      return chunk.bytes != other.bytes;
+    default:
+      return false;
+  }
+}
+constexpr int kWays = 16;
+
+// 100,000 changed chunks; `INVAR_FUZZ_CHUNKS=1000000 engine_test --gtest_filter=TransferFuzz.*` for more.
+TEST(TransferFuzz, NoChangedChunkIsAccepted) {
+  const char* const asked = std::getenv("INVAR_FUZZ_CHUNKS");
+  const int64_t wanted = asked == nullptr ? 100'000 : std::atoll(asked);
+  const TransferIdentity identity = Identity(96, 40);
+  const std::vector<TokenId> tokens(300);
+  std::vector<ChunkFrame> sent;
+  ManifestFrame manifest;
+  PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 64});
+  ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = tokens}).ok());
+  sender.Offer(WholeOf(ImageOf(identity, 0, 300)));
+  manifest = std::get<ManifestFrame>(sender.Next().value());
+  ASSERT_TRUE(sender.On(GrantFrame{.epoch = 1, .credit_bytes = 1 << 20}).ok());
+  CommitFrame commit;
+  for (;;) {
+    const ProducerFrame frame = sender.Next().value();
+    if (const auto* const chunk = std::get_if<ChunkFrame>(&frame); chunk != nullptr) {
+      sent.push_back(*chunk);
+    } else {
+      commit = std::get<CommitFrame>(frame);
+      break;
+    }
+  }
+  std::mt19937_64 random(1);
+  int64_t accepted = 0;
+  int64_t changed = 0;
+  while (changed < wanted) {
+    PrefixReceiver receiver({.identity = identity, .epoch = 1, .credit_bytes = 1 << 20, .bytes_max = 1 << 20},
+                            {.tokens = tokens});
+    receiver.On(manifest);
+    const size_t at = random() % sent.size();
+    for (size_t i = 0; i < at; ++i) receiver.On(sent[i]);
+    ASSERT_FALSE(receiver.has_ended());
+    ChunkFrame chunk = sent[at];
+    const ChunkFrame& other = sent[random() % sent.size()];
+    if (!Mutate(static_cast<int>(random() % kWays), random, other, chunk)) continue;
+    if (chunk.bytes == sent[at].bytes && chunk.header == sent[at].header && chunk.epoch == 1 &&
+        chunk.crc32c == sent[at].crc32c) {
+      continue;  // Nothing was changed after all.
+    }
+    ++changed;
+    receiver.On(chunk);
+    accepted += receiver.has_ended() ? 0 : 1;
+    for (size_t i = at + 1; i < sent.size(); ++i) receiver.On(sent[i]);
+    receiver.On(commit);
+    ASSERT_FALSE(receiver.is_complete());
+    const FetchedPrefix fetched = receiver.Take();
+    ASSERT_TRUE(fetched.fault.has_value());
+    ASSERT_TRUE(fetched.image.pages.empty()) << "nothing of it is visible";
+  }
+  EXPECT_EQ(accepted, 0);
+  // And what was not changed is.
+  PrefixReceiver receiver({.identity = identity, .epoch = 1, .credit_bytes = 1 << 20, .bytes_max = 1 << 20},
+                          {.tokens = tokens});
+  receiver.On(manifest);
+  for (const ChunkFrame& chunk : sent) receiver.On(chunk);
+  receiver.On(commit);
+  ASSERT_TRUE(receiver.is_complete());
+  EXPECT_EQ(receiver.Take().image.state, ImageOf(identity, 0, 300).state);
+}
+
+}  // namespace
+}  // namespace invar::engine

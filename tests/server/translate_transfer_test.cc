@@ -1,0 +1,140 @@
+// Frames of a transfer over the wire: they come back as they went, and bytes that were changed on the way never become
+// a prefix.
+#include "server/translate_transfer.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/prefix_receiver.h"
+#include "engine/prefix_sender.h"
+#include "kernels/numerics.h"
+
+namespace invar::server {
+namespace {
+
+engine::TransferIdentity Identity() {
+  return {.fingerprint = "f",
+          .numerics_id = "n",
+          .tokenizer = "t",
+          .mtp = true,
+          .attention_layers = 2,
+          .recurrent_layers = 3,
+          .page_tokens = kernels::kPageTokens,
+          .page_bytes = 100,
+          .state_bytes = 70,
+          .profile = {}};
+}
+
+// All that a producer says to one who asks for 130 tokens, over the wire as bytes.
+std::vector<std::string> Said(const engine::OpenFrame& open, const uint64_t epoch) {
+  engine::PrefixSender sender(Identity(), {.tokens_max = 1000, .salt_bytes_max = 10, .chunk_bytes = 64});
+  EXPECT_TRUE(sender.Open(open).ok());
+  engine::PrefixPart image{
+      .first_page = 0, .end = 130, .pages = {}, .state = std::vector<std::byte>(70), .is_last = true};
+  image.pages.resize(3, std::vector<std::byte>(100));
+  std::mt19937 random(1);
+  for (auto& page : image.pages) {
+    for (std::byte& byte : page) byte = static_cast<std::byte>(random());
+  }
+  sender.Offer(std::move(image));
+  std::vector<std::string> said;
+  while (std::optional<engine::ProducerFrame> frame = sender.Next()) {
+    said.push_back(ToMessage(*std::move(frame)).SerializeAsString());
+    if (said.size() == 1) {
+      EXPECT_TRUE(sender.On(engine::GrantFrame{.epoch = epoch, .credit_bytes = 1 << 20}).ok());
+    }
+  }
+  return said;
+}
+
+engine::PrefixReceiver Receiver(const uint64_t epoch) {
+  return engine::PrefixReceiver({.identity = Identity(), .epoch = epoch, .credit_bytes = 1 << 20, .bytes_max = 1 << 20},
+                                {.tokens = std::vector<TokenId>(130, TokenId(7))});
+}
+
+TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
+  engine::PrefixReceiver receiver = Receiver(1);
+  engine::OpenFrame open = receiver.Open();
+  open.scope = {.tenant = "a", .salt = "s", .provenance = {}};
+  open.have_kv = 64;
+  open.have_state = 3;
+  OpenExtras extras;
+  const auto back = ToFrame(ToMessage(open, {.request_id = "r", .timeout_ms = 5}), &extras).value();
+  const auto& opened = std::get<engine::OpenFrame>(back);
+  EXPECT_EQ(opened.identity, open.identity);
+  EXPECT_EQ(opened.scope, open.scope);
+  EXPECT_EQ(opened.tokens, open.tokens);
+  EXPECT_EQ(opened.have_kv, 64);
+  EXPECT_EQ(opened.have_state, 3);
+  EXPECT_EQ(extras.request_id, "r");
+  EXPECT_EQ(extras.timeout_ms, 5);
+  EXPECT_EQ(std::get<engine::GrantFrame>(ToFrame(ToMessage(engine::GrantFrame{3, 4})).value()).credit_bytes, 4);
+  EXPECT_EQ(std::get<engine::CreditFrame>(ToFrame(ToMessage(engine::CreditFrame{3, 4})).value()).epoch, 3);
+  EXPECT_EQ(std::get<engine::AckFrame>(ToFrame(ToMessage(engine::AckFrame{9})).value()).epoch, 9);
+  EXPECT_EQ(std::get<engine::AbortFrame>(ToFrame(ToMessage(engine::AbortFrame{"why"})).value()).why, "why");
+  const engine::ConsumerFrame beat = engine::HeartbeatFrame{};
+  EXPECT_EQ(ToFrame(ToMessage(beat)).value().index(), beat.index());
+  EXPECT_FALSE(ToFrame(v1::ConsumerMessage()).ok());
+  open.scope.tenant = std::string(65, 'a');
+  EXPECT_FALSE(ToFrame(ToMessage(open)).ok());
+}
+
+TEST(TranslateTransfer, WhatTheProducerSaysComesAsItWent) {
+  engine::PrefixReceiver receiver = Receiver(5);
+  for (const std::string& bytes : Said(receiver.Open(), 5)) {
+    v1::ProducerMessage message;
+    ASSERT_TRUE(message.ParseFromString(bytes));
+    receiver.On(ToFrame(message).value());
+  }
+  EXPECT_TRUE(receiver.is_complete());
+  v1::ProducerMessage nothing;
+  EXPECT_FALSE(ToFrame(nothing).ok());
+}
+
+// Of any message, any bits: what is a prefix at the end is the one that was sent.
+TEST(TranslateTransfer, BytesThatWereChangedNeverBecomeAPrefix) {
+  engine::PrefixReceiver whole = Receiver(5);
+  const std::vector<std::string> said = Said(whole.Open(), 5);
+  for (const std::string& bytes : said) {
+    v1::ProducerMessage message;
+    ASSERT_TRUE(message.ParseFromString(bytes));
+    whole.On(ToFrame(message).value());
+  }
+  const engine::FetchedPrefix sent = whole.Take();
+  ASSERT_FALSE(sent.fault.has_value());
+  std::mt19937_64 random(1);
+  const google::protobuf::LogSilencer quiet;  // It says of every field what is wrong with it.
+  int refused = 0;
+  for (int i = 0; i < 30'000; ++i) {
+    engine::PrefixReceiver receiver = Receiver(5);
+    const size_t at = random() % said.size();
+    for (size_t m = 0; m < said.size() && !receiver.has_ended(); ++m) {
+      std::string bytes = said[m];
+      if (m == at) {
+        for (uint64_t flips = 1 + random() % 3; flips > 0; --flips)
+          bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+        if (random() % 8 == 0) bytes.resize(random() % bytes.size());
+      }
+      v1::ProducerMessage message;
+      if (!message.ParseFromString(bytes)) break;
+      const auto frame = ToFrame(message);
+      if (!frame.ok()) break;
+      receiver.On(*frame);
+    }
+    if (!receiver.is_complete()) {
+      ++refused;
+      continue;
+    }
+    // A field that nobody reads may have come of it.
+    const engine::FetchedPrefix fetched = receiver.Take();
+    ASSERT_EQ(fetched.image.end, sent.image.end);
+    ASSERT_EQ(fetched.image.pages, sent.image.pages);
+    ASSERT_EQ(fetched.image.state, sent.image.state);
+  }
+  EXPECT_GT(refused, 29'000);
+}
+
+}  // namespace
+}  // namespace invar::server
