@@ -47,7 +47,9 @@ void Residents::GoOut(Sequence& sequence) {
 }
 
 bool Residents::MayLeave(const Sequence& sequence) const {
-  return sequence.state() == SequenceState::kDecode && sequence.view() == nullptr &&
+  // What is exported is copied from its own pages.
+  const bool exports = sequence.request().export_from_page.has_value();
+  return sequence.state() == SequenceState::kDecode && sequence.view() == nullptr && !exports &&
          speculator_.DraftsWithoutFullKv(sequence);
 }
 
