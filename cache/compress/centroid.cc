@@ -32,7 +32,7 @@ constexpr std::array kSettings = {
     SinksRow(),
     RecentRow(),
     EncodingRow(kAutoEncoding),
-    SettingRow{"chunk", SettingType::kInteger, 256, 2, 4096, {}, "slots that are matched with each other"},
+    SettingRow{"chunk", SettingType::kInteger, 64, 2, 4096, {}, "slots that are matched with each other"},
     SettingRow{"rounds", SettingType::kInteger, 8, 1, 64, {}, "most rounds of matching a pass"},
     SettingRow{"share", SettingType::kReal, 0.5, 0, 0.5, {}, "most slots in reach that a round merges, as a share"},
     SettingRow{"schedule", SettingType::kChoice, 0, 0, 0, kSchedules,
@@ -73,9 +73,7 @@ class CentroidCompressor final : public Compressor {
       return MatchRange{all.begin, all.end, chunk_, phase, split_, likeness_};
     };
     JudgeOutliers(slots, reach(0), target, context.workers);
-    MergeScheduleOptions options = schedule_;
-    options.falls = slots.before() == 0;  // Of the newest alone only what is similar merges.
-    MergeSchedule schedule(options);
+    MergeSchedule schedule(schedule_);
     const auto above = [&] { return slots.before() + slots.count() - target; };
     // Once neither phase finds a page of pairs, none will.
     int64_t fruitless = 0;

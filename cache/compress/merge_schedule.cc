@@ -42,7 +42,7 @@ int64_t MergeSchedule::Pairs(const MergeRound& round) {
   const int64_t rounds_left = std::max<int64_t>(1, round.rounds_max - round.index);
   const int64_t part = (round.need + rounds_left - 1) / rounds_left;
   const int64_t enough = std::min(wanted, (part + kPage - 1) / kPage * kPage);
-  while (options_.falls && PairsAbove(round, floor_) < enough && floor_ > options_.floor_min) {
+  while (PairsAbove(round, floor_) < enough && floor_ > options_.floor_min) {
     floor_ = std::max(options_.floor_min, floor_ - kFloorStep);
   }
   return WholePages(std::min(wanted, PairsAbove(round, floor_)));

@@ -26,7 +26,6 @@ struct MergeScheduleOptions {
   // to merge the round's part of what is needed.
   double floor = 0.8;
   double floor_min = 0.2;
-  bool falls = true;  // Otherwise the floor stays where it begins.
 };
 
 inline constexpr double kFloorStep = 0.02;

@@ -3,9 +3,12 @@
 //   i8:      scale = up(max |x| / 127), code = nearest(x / scale)
 //   u4, u2:  zero = down(min x), scale = up((max x - zero) / levels), code = nearest((x - zero) / scale)
 // Divisions in float; nearest is to even. A scale of 0 has code 0.
+// Upkeep of views encodes a page a round and layer, so a group is gathered once and then worked on by loops that become
+// vectors.
 #include "kernels/kv_encoding.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -25,8 +28,20 @@ int64_t ValueGroups(const int64_t dim) { return CeilDiv(dim, kEncodedValueGroup)
 
 // What is too small to matter counts as zero, so that bytes do not depend on whether the thread flushes denormals.
 float Finite(const float x) {
-  return std::isnan(x) || std::abs(x) < 0x1p-60F ? 0.0F : std::clamp(x, -kF16Max, kF16Max);
+  const float magnitude = x < 0.0F ? -x : x;
+  const float most = x > kF16Max ? kF16Max : x;
+  const float within = most < -kF16Max ? -kF16Max : most;
+  return magnitude >= 0x1p-60F ? within : 0.0F;  // Not of NaN.
 }
+
+// The nearest whole number, on ties the even one. Requires: |x| < 2^22.
+float Nearest(const float x) {
+  constexpr float kMagic = 0x1.8p23F;  // The sum has no bits below 1.
+  return (x + kMagic) - kMagic;
+}
+
+// Values that share a scale or a range: at most a row of the largest head.
+constexpr int64_t kGroupMax = 1024;
 
 // The smallest f16 >= x as bits, for x in [0, 65504].
 uint16_t F16Up(const float x) {
@@ -69,11 +84,13 @@ unsigned GetCode(const std::byte* row, const int64_t i, const int bits) {
 // codes.
 template <typename At, typename Put>
 void EncodeRange(const int64_t count, const int bits, const At& at, std::byte* range, const Put& put) {
-  float low = Finite(at(0));
-  float high = low;
+  alignas(64) std::array<float, kEncodedPageSlots> x{};
+  for (int64_t i = 0; i < count; ++i) x[i] = Finite(at(i));
+  float low = x[0];
+  float high = x[0];
   for (int64_t i = 1; i < count; ++i) {
-    low = std::min(low, Finite(at(i)));
-    high = std::max(high, Finite(at(i)));
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
   }
   const int levels = (1 << bits) - 1;
   const uint16_t zero_bits = F16Down(low);
@@ -82,23 +99,35 @@ void EncodeRange(const int64_t count, const int bits, const At& at, std::byte* r
   const float scale = FloatFromF16(scale_bits);
   Put16(range, zero_bits);
   Put16(range + 2, scale_bits);
-  for (int64_t i = 0; i < count; ++i) {
-    const float code = scale == 0.0F ? 0.0F : std::nearbyint((Finite(at(i)) - zero) / scale);
-    put(i, static_cast<unsigned>(std::clamp(code, 0.0F, static_cast<float>(levels))));
+  std::array<int32_t, kEncodedPageSlots> codes{};
+  const auto most = static_cast<float>(levels);
+  if (scale != 0.0F) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float code = Nearest((x[i] - zero) / scale);
+      const float above = code < 0.0F ? 0.0F : code;
+      codes[i] = static_cast<int32_t>(above > most ? most : above);
+    }
   }
+  for (int64_t i = 0; i < count; ++i) put(i, static_cast<unsigned>(codes[i]));
 }
 
 // One scale of signed codes, written at `scale_at`.
 template <typename At, typename Put>
 void EncodeSigned(const int64_t count, const At& at, std::byte* scale_at, const Put& put) {
+  Check(count <= kGroupMax, "a head of this size can be encoded", count);
+  alignas(64) std::array<float, kGroupMax> x;
   float largest = 0.0F;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(Finite(at(i))));
+  for (int64_t i = 0; i < count; ++i) {
+    x[i] = Finite(at(i));
+    largest = std::max(largest, std::abs(x[i]));
+  }
   const uint16_t scale_bits = F16Up(largest / 127.0F);
   const float scale = FloatFromF16(scale_bits);
   Put16(scale_at, scale_bits);
   for (int64_t i = 0; i < count; ++i) {
-    const float code = scale == 0.0F ? 0.0F : std::nearbyint(Finite(at(i)) / scale);
-    put(i, static_cast<int8_t>(std::clamp(code, -127.0F, 127.0F)));
+    const float code = scale == 0.0F ? 0.0F : Nearest(x[i] / scale);
+    const float above = code < -127.0F ? -127.0F : code;
+    put(i, static_cast<int8_t>(above > 127.0F ? 127.0F : above));
   }
 }
 

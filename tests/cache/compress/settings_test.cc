@@ -13,7 +13,7 @@ TEST(CompressorText, IsWrittenCanonicallyWithEverySetting) {
             "streaming:sinks=4,recent=7,encoding=kivi2");
   EXPECT_EQ(
       MakeCompressor("centroid:floor=0.70,outliers=1e-2").value()->provenance(),
-      "centroid:sinks=4,recent=64,encoding=auto,chunk=256,rounds=8,share=0.5,schedule=floor,share_step=0,floor=0.7,"
+      "centroid:sinks=4,recent=64,encoding=auto,chunk=64,rounds=8,share=0.5,schedule=floor,share_step=0,floor=0.7,"
       "floor_min=0.2,outliers=0.01,split=alternate,likeness=distance");
 }
 
