@@ -18,6 +18,7 @@ if(INVAR_TESTS)
 endif()
 # Ours, each in place of code we would otherwise have to keep.
 find_package(nlohmann_json CONFIG REQUIRED)  # config.json, tokenizer.json, tool schemas: ordered objects, duplicate keys seen.
+find_package(Eigen3 3.4 CONFIG REQUIRED)  # Least squares, eigenvectors and SVD behind `invar calibrate`, in double; headers only.
 find_package(CLI11 CONFIG REQUIRED)        # Command lines of invard and invar.
 find_package(OpenSSL REQUIRED)             # SHA-256 of weights, prefixes and API tokens; already linked by gRPC.
 find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)   # Unicode categories and NFC for the tokenizers.

@@ -2,6 +2,7 @@
 #include "models/forward_check.h"
 
 #include <cstdint>
+#include <iterator>
 
 #include "base/check.h"
 #include "kernels/numerics.h"
@@ -90,6 +91,20 @@ void CheckOwnSlots(const std::span<const Work> spans) {
 void CheckSpans(const ModelSpec& spec, const std::span<const ForwardSpan> spans) {
   for (const ForwardSpan& span : spans) CheckSpan(spec, span);
   if (spec.state_bytes > 0) CheckOwnSlots<ForwardSpan>(spans);
+}
+
+void CheckPart(const ModelSpec& spec, const ForwardSpan& span, const StackPart& part) {
+  const auto layers = static_cast<int32_t>(spec.layer_flops.size());
+  Check(part.begin >= 0 && part.begin < part.end && part.end <= layers, "a part is of layers that there are",
+        part.begin, part.end);
+  Check(span.view.empty() && span.state_log.empty() && span.checkpoints.empty() && span.logits_rows == 0,
+        "a part leaves KV and states alone");
+  Check(part.residual.data == nullptr || part.inputs.data == nullptr, "a part begins with one thing");
+  Check(part.inputs.data == nullptr || part.end == part.begin + 1, "a norm is of one layer", part.begin, part.end);
+  const kernels::ConstF32View& given = part.inputs.data != nullptr ? part.inputs : part.residual;
+  Check(given.data != nullptr || part.begin == 0, "the first layer alone reads tokens", part.begin);
+  Check(given.data == nullptr || (given.rows == std::ssize(span.tokens) && given.cols == spec.hidden),
+        "a part is given the rows of its span", given.rows, given.cols);
 }
 
 void CheckAdvances(const ModelSpec& spec, const std::span<const StateAdvance> advances) {

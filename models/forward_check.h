@@ -7,6 +7,7 @@
 namespace invar::models {
 
 void CheckSpans(const ModelSpec& spec, std::span<const ForwardSpan> spans);
+void CheckPart(const ModelSpec& spec, const ForwardSpan& span, const StackPart& part);
 void CheckAdvances(const ModelSpec& spec, std::span<const StateAdvance> advances);
 void CheckGuesses(const ModelSpec& spec, std::span<const GuessRow> guesses);
 

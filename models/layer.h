@@ -27,7 +27,7 @@ struct ForwardPass {
   std::span<kernels::StateSpan> state_spans;
   std::span<kernels::EmittedState> emitted;  // What state_spans' `emit` are views of: span after span.
   const ModelSpec& spec;
-  bool keys_only = false;  // Attention leaves keys and values in the pages, and adds nothing to the residual stream.
+  bool keys_only = false;  // Mixers leave KV and states behind, and add nothing to the residual stream.
 };
 
 // Recurrent states going over logged rows, as layers see it: T rows of all advances.
@@ -53,6 +53,8 @@ class Mixer {
   // Takes what Run takes of `scratch` for `rows` rows.
   virtual void Measure(Scratch& scratch, const kernels::Numerics& numerics, int64_t rows) const = 0;
   virtual void AddWork(const LoadedWeights& weights, StepWork& work) const = 0;
+  // Operations of the projection that Run with keys_only needs, a token.
+  virtual int64_t InputFlops(const LoadedWeights& weights) const = 0;
 };
 
 class Mlp {
@@ -67,11 +69,24 @@ class Mlp {
 std::unique_ptr<Mlp> MakeSwiGlu(const StackPlan& plan, size_t layer, WeightPlan& weights);
 std::unique_ptr<Mlp> MakeExperts(const StackPlan& plan, size_t layer, WeightPlan& weights);
 
+inline int64_t MatrixFlops(const LoadedWeights& weights, const MatrixId id) {
+  const Weight& weight = weights.matrix(id);
+  return 2 * weight.main.rows * weight.main.cols * (weight.has_residual() ? 2 : 1);
+}
+
 // Adds one matrix that every token multiplies with.
 inline void AddMatrixWork(const LoadedWeights& weights, const MatrixId id, StepWork& work) {
-  const Weight& weight = weights.matrix(id);
-  work.weight_bytes += weight.bytes;
-  work.matmul_flops += 2 * weight.main.rows * weight.main.cols * (weight.has_residual() ? 2 : 1);
+  work.weight_bytes += weights.matrix(id).bytes;
+  work.matmul_flops += MatrixFlops(weights, id);
+}
+
+// Calls tell(span, its rows of `view`) for every span of the pass that is observed.
+template <typename View, typename Tell>
+void ForObservedSpans(const ForwardPass& pass, const View& view, const Tell& tell) {
+  for (size_t i = 0; i < pass.spans.size(); ++i) {
+    const ForwardSpan& span = pass.spans[i];
+    if (span.layer_observer != nullptr) tell(span, view.Rows(pass.kv_spans[i].row_begin, pass.kv_spans[i].rows));
+  }
 }
 
 }  // namespace invar::models

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "kernels/bf16.h"
 #include "models/forward_check.h"
 #include "models/layer.h"
 #include "models/mtp_head.h"
@@ -35,6 +36,7 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
   spec.architecture = plan.architecture;
   spec.numerics_id = backend.numerics().id();
   spec.vocabulary_size = plan.vocabulary_size;
+  spec.hidden = plan.hidden;
   spec.max_sequence_tokens = plan.attention.rope.max_positions;
   int32_t narrowest = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -46,6 +48,7 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
     if (page_bytes > 0) {
       ++spec.attention_layers;
       spec.attention.page_offsets_bytes.push_back(place.page_offset_bytes);
+      spec.attention.layers.emplace_back(static_cast<int32_t>(i));
       const int32_t window = plan.layers[i].window;
       if (window > 0 && (narrowest == 0 || window < narrowest)) narrowest = window;
     }
@@ -66,6 +69,7 @@ ModelSpec MakeSpec(const StackPlan& plan, const kernels::Backend& backend, std::
   }
   spec.attention.shape = AttentionShapeOf(plan.attention, narrowest);
   spec.attention.inverse_frequencies = plan.attention.rope.inverse_frequencies;
+  spec.attention.rope_factor = plan.attention.rope.factor;
   spec.recurrent_layers = static_cast<int32_t>(spec.recurrent_states.size());
   spec.work.kv_bytes_per_position = spec.page_bytes / kernels::kPageTokens;
   return spec;
@@ -174,8 +178,11 @@ class LayerStack final : public Model {
       layer.mlp->Bind(weights_);
       layer.mixer->Measure(measure, backend_.numerics(), max_rows_);
       layer.mlp->Measure(measure, backend_.numerics(), max_rows_);
+      const int64_t flops_before = spec_.work.matmul_flops;
       layer.mixer->AddWork(weights_, spec_.work);
       layer.mlp->AddWork(weights_, spec_.work);
+      spec_.layer_flops.push_back(
+          {.all = spec_.work.matmul_flops - flops_before, .input = layer.mixer->InputFlops(weights_)});
     }
     if (stack_.mtp != nullptr) {
       stack_.mtp->Bind(weights_);
@@ -218,8 +225,10 @@ class LayerStack final : public Model {
     const Activations normed = Rows(normed_, rows);
     ForwardPass pass = PassOf(memory, spans);
     Embed(x);
-    for (const Layer& layer : stack_.layers) {
+    for (size_t i = 0; i < stack_.layers.size(); ++i) {
+      const Layer& layer = stack_.layers[i];
       backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
+      Observe(pass, static_cast<int32_t>(i), x, normed);
       layer.mixer->Run(pass, normed, x);
       backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
       layer.mlp->Run(pass, normed, x);
@@ -230,6 +239,35 @@ class LayerStack final : public Model {
       stack_.mtp->Follow(pass, {x, normed}, [this](const F32View& out) { Embed(out); });
     }
     return logits;
+  }
+
+  void ForwardPart(const SequenceMemory& memory, const ForwardSpan& span, const StackPart& part) override {
+    const FlushDenormals flush;
+    CheckSpans(spec_, {&span, 1});
+    CheckPart(spec_, span, part);
+    GatherSpans(memory, {&span, 1});
+    const auto rows = static_cast<int64_t>(ids_.size());
+    const F32View x = Rows(residual_, rows);
+    const Activations normed = Rows(normed_, rows);
+    ForwardPass pass = PassOf(memory, {&span, 1});
+    if (part.residual.data != nullptr) {
+      for (int64_t row = 0; row < rows; ++row) std::copy_n(part.residual.row(row), hidden_, x.row(row));
+    } else if (part.inputs.data == nullptr) {
+      Embed(x);
+    }
+    for (int32_t i = part.begin; i < part.end; ++i) {
+      const Layer& layer = stack_.layers[static_cast<size_t>(i)];
+      if (part.inputs.data != nullptr) {
+        StoreRounded(part.inputs, normed);
+      } else {
+        backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
+      }
+      pass.keys_only = i + 1 == part.end;
+      layer.mixer->Run(pass, normed, x);
+      if (pass.keys_only) return;
+      backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
+      layer.mlp->Run(pass, normed, x);
+    }
   }
 
   ConstF32View Guess(const SequenceMemory& memory, const std::span<const GuessRow> guesses) override {
@@ -286,6 +324,29 @@ class LayerStack final : public Model {
             .state_spans = state_spans_,
             .emitted = emitted_,
             .spec = spec_};
+  }
+
+  static void Observe(const ForwardPass& pass, const int32_t layer, const ConstF32View& x, const Activations& normed) {
+    for (size_t i = 0; i < pass.spans.size(); ++i) {
+      if (pass.spans[i].layer_observer == nullptr) continue;
+      const int64_t begin = pass.kv_spans[i].row_begin;
+      Activations rows = normed;
+      rows.data = normed.row_bytes(begin);
+      rows.rows = pass.kv_spans[i].rows;
+      pass.spans[i].layer_observer->Inputs(layer, x.Rows(begin, rows.rows), rows);
+    }
+  }
+
+  // As a norm would have stored it.
+  static void StoreRounded(const ConstF32View& from, const Activations& to) {
+    for (int64_t row = 0; row < to.rows; ++row) {
+      if (to.dtype == kernels::DType::kF32) {
+        std::copy_n(from.row(row), to.cols, reinterpret_cast<float*>(to.row_bytes(row)));
+      } else {
+        auto* const out = reinterpret_cast<uint16_t*>(to.row_bytes(row));
+        std::transform(from.row(row), from.row(row) + to.cols, out, kernels::Bf16FromFloat);
+      }
+    }
   }
 
   static F32View Rows(const F32View& view, const int64_t rows) { return view.Rows(0, rows); }

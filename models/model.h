@@ -25,6 +25,7 @@ struct RecurrentLayerState {
   LayerIndex layer;  // Index in the whole stack.
   int64_t recurrent_offset_bytes = 0;
   int32_t heads_v = 0;  // Recurrent part: [heads_v, dim_k, dim_v].
+  int32_t heads_k = 0;  // Value head h goes with key head h / (heads_v / heads_k).
   int32_t dim_k = 0;
   int32_t dim_v = 0;
   int64_t conv_offset_bytes = 0;
@@ -47,7 +48,15 @@ struct StepWork {
 struct AttentionLayers {
   kernels::AttentionShape shape;            // Of all; `window` of the layer with the narrowest, 0: all see everything.
   std::vector<int64_t> page_offsets_bytes;  // Of each attention layer inside a page.
+  std::vector<LayerIndex> layers;           // Of each: its index in the whole stack.
   std::vector<double> inverse_frequencies;  // Rope turns dims (i, i + size) of queries and keys by position * [i].
+  double rope_factor = 1.0;                 // And stretches the turned dims by this.
+};
+
+// Matrix products of one token in one layer.
+struct LayerFlops {
+  int64_t all = 0;
+  int64_t input = 0;  // Of its mixer's input projection, all that a layer needs to leave its KV or state.
 };
 
 // The multi-token head (Model::Guess).
@@ -65,6 +74,7 @@ struct ModelSpec {
   std::string numerics_id;
   int32_t vocabulary_size = 0;  // Columns of a logits row (padding rows of the embedding included).
   int32_t max_sequence_tokens = 0;
+  int32_t hidden = 0;  // Columns of the residual stream; 0 for the fingerprint model.
   int32_t attention_layers = 0;
   int32_t recurrent_layers = 0;
   int64_t page_bytes = 0;   // One page of kernels::kPageTokens positions, all attention layers and the head's.
@@ -77,6 +87,7 @@ struct ModelSpec {
   int64_t state_log_row_bytes = 0;
   MtpSpec mtp;
   StepWork work;
+  std::vector<LayerFlops> layer_flops;  // Of each layer of the stack; empty for the fingerprint model.
 
   // Of a state log of so many rows; where the row behind them begins.
   int64_t StateLogBytes(const int64_t rows) const { return state_log_head_bytes + rows * state_log_row_bytes; }
@@ -122,6 +133,18 @@ class KvSource {
   virtual const std::byte* Layer(int32_t layer) = 0;
 };
 
+// Told of what the layers of a span read while it runs, for whoever fits another model to this one. Views are valid
+// during the call. Threads: the one that calls Forward.
+class LayerObserver {
+ public:
+  virtual ~LayerObserver() = default;
+  // What enters `layer` of the stack: the residual stream and its norm, which the mixer reads. [rows of the span,
+  // hidden], the norm in Numerics::activations type.
+  virtual void Inputs(int32_t layer, const kernels::ConstF32View& residual, const kernels::Activations& normed) = 0;
+  // What the recurrence of `layer` reads, behind its convolution: q heads, k heads, v heads.
+  virtual void Scanned(int32_t layer, const kernels::ConstF32View& qkv) = 0;
+};
+
 // `tokens` at positions [first, first + tokens.size()) of one sequence.
 // Requires: KV of [0, max(first, kv_from)) lies in `pages` (but for `view` and `away`), whose entries cover the span's
 // last position; `state` holds the state after first tokens (all zero bytes when first is 0).
@@ -147,6 +170,7 @@ struct ForwardSpan {
   KvSource* away = nullptr;
   int32_t away_pages = 0;
   QueryObserver* observer = nullptr;
+  LayerObserver* layer_observer = nullptr;
   // Where given, the span's tokens are not certain yet: `state` is left as it was, and what takes it over the first n
   // of them is written here for Advance. Room for the span's rows, at kStateLogAlignment; no checkpoints then. Unused
   // by dense models.
@@ -160,6 +184,16 @@ struct StateAdvance {
   std::span<const std::byte> log;
   int32_t rows = 0;                             // 1..rows of the span
   std::span<const StateCopy> checkpoints = {};  // As of a ForwardSpan whose tokens are these rows.
+};
+
+// Layers [begin, end) of the stack over one span, from what enters the first of them. The last only leaves its KV or
+// state: what it would add to the residual stream is not computed. At most one of the two views is given; none: from
+// the span's tokens. Requires: begin < end; begin is 0 without a view.
+struct StackPart {
+  int32_t begin = 0;
+  int32_t end = 0;
+  kernels::ConstF32View residual = {};  // [rows, hidden], as a LayerObserver is told.
+  kernels::ConstF32View inputs = {};    // [rows, hidden], the norm of it. Requires: end == begin + 1.
 };
 
 constexpr int64_t kStateLogAlignment = 64;  // Cache line, and the widest vector load.
@@ -184,6 +218,13 @@ class Model {
   // span after span, row after row, valid until the next call: [sum of logits_rows, vocabulary_size]. Requires: total
   // tokens <= the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
+
+  // Part of a forward of one span, without logits: makes the KV and states of single layers from what another model
+  // knew of the tokens. Effects: those of Forward on the layers of `part`. Requires: as Forward; no view, no log, no
+  // checkpoints; not the fingerprint model. Threads: engine thread only.
+  virtual void ForwardPart(const SequenceMemory& /*memory*/, const ForwardSpan& /*span*/, const StackPart& /*part*/) {
+    Check(false, "only a stack of layers runs in parts");
+  }
 
   // The multi-token head: logits for the token behind each row's, [rows, vocabulary_size], valid until the next call.
   // Effects: writes the head's KV at the rows' positions, which forwards over these positions write again. Requires:

@@ -98,6 +98,7 @@ class FullAttention final : public Mixer {
     AddMatrixWork(weights, output_, work);
     work.attention_flops_per_position += 4 * out_columns_;  // q k^T and p v, two each.
   }
+  int64_t InputFlops(const LoadedWeights& weights) const override { return MatrixFlops(weights, qkv_); }
 
  private:
   struct Views {

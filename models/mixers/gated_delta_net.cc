@@ -98,6 +98,10 @@ class GatedDeltaNet final : public Mixer {
     Multiply(pass.backend, x, input_weight_, {}, kernels::LinearMode::kStore, views.input);
     WriteLogs(pass, views.input);
     Scan(pass.backend, pass.state_spans, views, views.input.Columns(0, z), views.input.Columns(b, 2 * heads));
+    if (pass.keys_only) return;
+    ForObservedSpans(pass, views.conv, [this](const ForwardSpan& span, const F32View& qkv) {
+      span.layer_observer->Scanned(state_.layer.value(), qkv);
+    });
     pass.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
     Multiply(pass.backend, views.out, output_weight_, {}, kernels::LinearMode::kAdd, residual);
   }
@@ -127,6 +131,7 @@ class GatedDeltaNet final : public Mixer {
     AddMatrixWork(weights, input_, work);
     AddMatrixWork(weights, output_, work);
   }
+  int64_t InputFlops(const LoadedWeights& weights) const override { return MatrixFlops(weights, input_); }
 
  private:
   struct Views {
@@ -234,6 +239,7 @@ class GatedDeltaNetPlan final : public MixerPlan {
   std::optional<RecurrentLayerState> State() const override {
     RecurrentLayerState state;
     state.heads_v = net_.shape.heads_v;
+    state.heads_k = net_.shape.heads_k;
     state.dim_k = net_.shape.dim_k;
     state.dim_v = net_.shape.dim_v;
     state.conv_rows = net_.conv_kernel - 1;

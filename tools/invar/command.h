@@ -27,6 +27,7 @@ int RunPlan(int argc, char** argv);
 int RunCacheSim(int argc, char** argv);
 int RunSim(int argc, char** argv);
 int RunStaggerSim(int argc, char** argv);
+int RunCalibrate(int argc, char** argv);
 int RunEval(int argc, char** argv);
 int RunInspect(int argc, char** argv);
 int RunConfig(int argc, char** argv);

@@ -1,5 +1,5 @@
-// invar inspect: what is in a folder, in words. A model: the plan the loader would follow, and whether the weights fit
-// it. A disk tier: inspect_tier.cc.
+// invar inspect: what is in a folder or a file, in words. A model: the plan the loader would follow, and whether the
+// weights fit it. A disk tier: inspect_tier.cc. A profile of a pair of models: inspect_scd.cc.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,6 +17,7 @@
 #include "models/text.h"
 #include "models/weights/weight_files.h"
 #include "tools/invar/command.h"
+#include "tools/invar/inspect_scd.h"
 #include "tools/invar/inspect_tier.h"
 #include "tools/invar/parse.h"
 
@@ -125,11 +126,13 @@ int RunInspect(int argc, char** argv) {
   std::string folder;
   bool as_json = false;
   bool check_payloads = false;
-  CLI::App app("Say in words what is in the folder of a model or of a disk tier.", "invar inspect");
-  app.add_option("path", folder, "model folder, or cache.tiers.disk.path")->required();
+  CLI::App app("Say in words what is in the folder of a model or of a disk tier, or in a profile of a pair.",
+               "invar inspect");
+  app.add_option("path", folder, "model folder, cache.tiers.disk.path, or FILE.scd")->required();
   app.add_flag("--check", check_payloads, "disk tier: read every payload against its checksums");
   app.add_flag("--json", as_json, "one JSON object");
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
+  if (std::filesystem::is_regular_file(folder)) return InspectScdFile(folder, as_json);
   if (IsTierFolder(folder)) return InspectTierFolder(folder, check_payloads, as_json);
   const auto fail = [](const Status& status) { return ExitOf("inspect", status); };
   std::string text;

@@ -48,6 +48,7 @@ StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
   model_options.folder = options.folder;
   model_options.max_batch_tokens = options.max_batch_tokens;
   model_options.max_logits_rows = options.max_logits_rows;
+  model_options.mtp_head = options.mtp_head;
   model_options.progress = [&bar](const int64_t done, const int64_t total) { bar.Show(done, total); };
   auto model = models::MakeModel(model_options, *local.backend_);
   if (!model.ok()) return model.status();

@@ -22,6 +22,7 @@ struct LocalModelOptions {
   int threads = 0;                   // 0: as many as the process may use.
   int32_t max_batch_tokens = 512;
   int32_t max_logits_rows = 512;
+  bool mtp_head = true;  // Serve it, where there is one.
 };
 
 // --threads, --activations, --isa and --backend.

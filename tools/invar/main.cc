@@ -35,7 +35,8 @@ constexpr Command kCommands[] = {
     {"", "sim", "the whole engine in deterministic simulation", RunSim},
     {"", "stagger-sim", "speculation over two tiers on a simulated device", RunStaggerSim},
     {"", "eval", "what compressed views of KV lose on a model", RunEval},
-    {"", "inspect", "say in words what is in a model's or a disk tier's folder", RunInspect},
+    {"", "calibrate", "fit a pair of models for passing prefixes in codes", RunCalibrate},
+    {"", "inspect", "say in words what is in a model, a disk tier or an .scd file", RunInspect},
     {"", "config", "explain every configuration field, check a file", RunConfig},
 };
 
