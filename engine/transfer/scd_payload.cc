@@ -172,6 +172,13 @@ struct Tail {
   bool whole = false;
 };
 
+// A recurrence that begins anew begins with zeros, whatever the slot held.
+void ClearState(const ScdShape& shape, const size_t layer, const ScdSequence& sequence) {
+  const auto index = static_cast<size_t>(IndexInKind(shape, layer));
+  std::ranges::fill(RecurrentState(sequence, index, sequence.state), 0.0F);
+  std::ranges::fill(ConvState(sequence, index, sequence.state), 0.0F);
+}
+
 Tail TailOf(const ScdLayerShape& shape, const ScdLayerPlan& plan, const int64_t tokens) {
   const int64_t begin = tokens - plan.tail - shape.conv_rows;
   if (begin <= 0) return {.begin = 0, .from = 0, .whole = true};
@@ -203,10 +210,9 @@ void DecodeRecurrent(const ScdProfile& profile, const ScdLayerPlan& plan, const 
   const ScdLayerFit& fit = profile.layers[layer];
   const ScdLayerShape& shape = profile.shape.layers[layer];
   const auto index = static_cast<size_t>(IndexInKind(profile.shape, layer));
+  ClearState(profile.shape, layer, prefix.sequence);
   const std::span<float> state = RecurrentState(prefix.sequence, index, prefix.sequence.state);
   const std::span<float> conv = ConvState(prefix.sequence, index, prefix.sequence.state);
-  std::fill(state.begin(), state.end(), 0.0F);
-  std::fill(conv.begin(), conv.end(), 0.0F);
   if (plan.mode == ScdMode::kRaw) {
     std::memcpy(state.data(), payload.data(), state.size_bytes());
     std::memcpy(conv.data(), payload.data() + state.size_bytes(), conv.size_bytes());
@@ -257,7 +263,9 @@ Status DecodeScdLayer(const ScdProfile& profile, const ScdPoint& point, const si
   if (plan.mode == ScdMode::kRecompute) {
     if (!BeginsGroup(point, layer)) return OkStatus();
     size_t end = layer;
-    while (end < point.layers.size() && point.layers[end].mode == ScdMode::kRecompute) ++end;
+    for (; end < point.layers.size() && point.layers[end].mode == ScdMode::kRecompute; ++end) {
+      if (profile.shape.layers[end].recurrent) ClearState(profile.shape, end, prefix.sequence);
+    }
     FloatRows residual;
     if (layer > 0) residual = UnpackCodes(CodeBits::kBf16, payload, tokens, profile.shape.hidden, {});
     RunLayers(prefix, 0, static_cast<int64_t>(layer), static_cast<int64_t>(end), layer > 0 ? &residual : nullptr,

@@ -29,7 +29,7 @@ struct ScdProducerPrefix {
 void EncodeScdLayer(const ScdProfile& profile, const ScdPoint& point, size_t layer, const ScdProducerPrefix& prefix,
                     std::vector<std::byte>& out);
 
-// A prefix of the consumer that is being made. Its slot is zeroed before the first layer.
+// A prefix of the consumer that is being made. What its pages and slot held before does not matter.
 struct ScdConsumerPrefix {
   ScdSequence sequence;
   std::span<const TokenId> tokens;

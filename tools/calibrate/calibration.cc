@@ -72,6 +72,18 @@ Digest IdentityOf(const engine::ScdProfile& profile, const std::span<const Token
       .Finish();
 }
 
+// With everything that is left open filled in.
+CalibrateOptions Settled(CalibrateOptions options, const int64_t tokens, const int64_t model_tokens_max) {
+  if (options.prefix_tokens == 0) {
+    const int64_t room = std::min(tokens / 10, model_tokens_max) - options.suffix_tokens;
+    options.prefix_tokens = static_cast<int32_t>(std::clamp(room, int64_t{2}, kReportedTokens));
+  }
+  // A tail that is most of the prefix would be judged as a recomputation, and look better than it is of a long one.
+  std::erase_if(options.tails, [&](const int32_t tail) { return tail > options.prefix_tokens / 4; });
+  if (options.tails.empty()) options.tails = {0};
+  return options;
+}
+
 class Run {
  public:
   Run(Party& producer, Party& consumer, const CalibrateOptions& options, Windows windows, engine::ScdProfile profile,
@@ -83,6 +95,7 @@ class Run {
         progress_file_(options.out + ".progress", identity),
         progress_(progress) {
     out_.profile = std::move(profile);
+    out_.prefix_tokens = options.prefix_tokens;
     const engine::ScdFitOptions fit{
         .joint_ranks = JointRanks(shape()), .input_ranks = InputRanks(shape()), .features = options.features};
     for (const engine::ScdLayerShape& layer : shape().layers) fitters_.emplace_back(layer, shape().hidden, fit);
@@ -256,8 +269,9 @@ class Run {
 }  // namespace
 
 StatusOr<Calibration> CalibrateOn(const CalibratedModel& producer, const CalibratedModel& consumer,
-                                  const std::span<const TokenId> tokens, const CalibrateOptions& options,
+                                  const std::span<const TokenId> tokens, const CalibrateOptions& asked,
                                   const std::function<void(int64_t done, int64_t total)>& progress) {
+  const CalibrateOptions options = Settled(asked, std::ssize(tokens), consumer.model.spec().max_sequence_tokens);
   engine::ScdProfile profile;
   StatusOr<engine::ScdSide> from = engine::ScdSideOf(producer.model.spec(), producer.folder);
   if (!from.ok()) return from.status();
@@ -268,10 +282,10 @@ StatusOr<Calibration> CalibrateOn(const CalibratedModel& producer, const Calibra
   profile.producer = *std::move(from);
   profile.consumer = *std::move(to);
   StatusOr<Windows> windows = CutWindows(tokens, {.fit = options.fit_windows,
-                                                   .choose = options.choose_windows,
-                                                   .judge = options.judge_windows,
-                                                   .prefix_tokens = options.prefix_tokens,
-                                                   .suffix_tokens = options.suffix_tokens});
+                                                  .choose = options.choose_windows,
+                                                  .judge = options.judge_windows,
+                                                  .prefix_tokens = options.prefix_tokens,
+                                                  .suffix_tokens = options.suffix_tokens});
   if (!windows.ok()) return windows.status();
   const int32_t tokens_max = options.prefix_tokens + options.suffix_tokens;
   StatusOr<std::unique_ptr<Party>> producing =

@@ -38,6 +38,7 @@ struct Calibration {
   size_t raw = 0;                     // Which of them is raw reuse.
   size_t main = 0;                    // And which is the profile's best within half the raw bytes.
   double raw_bytes_per_token = 0.0;
+  int32_t prefix_tokens = 0;  // Of the windows.
   bool resumed = false;
 };
 

@@ -65,7 +65,14 @@ std::vector<ScdLayerPlan> PlansOf(const engine::ScdShape& shape, const size_t la
   std::vector<ScdLayerPlan> plans;
   if (layer == 0) plans.push_back({.mode = ScdMode::kRecompute});  // Its inputs follow from the tokens.
   if (of.recurrent) {
-    for (const int32_t tail : options.tails) plans.push_back(RecurrentPlan(shape, tail, 0));
+    for (const int32_t tail : options.tails) {
+      for (const int32_t count : features) {
+        for (const CodeBits bits : {CodeBits::kInt4, CodeBits::kInt8}) {
+          plans.push_back(RecurrentPlan(shape, tail, count));
+          plans.back().bits = bits;
+        }
+      }
+    }
     plans.push_back({.mode = ScdMode::kRaw});
     return plans;
   }

@@ -130,11 +130,7 @@ class Judge {
 
   // Through the bytes of the payload, as two processes would.
   void Make(const Trial& trial, TrialResult& result) {
-    if (trial.alone) {
-      consumer_.Copy(kOwn, kMade);
-    } else {
-      consumer_.Restart(kMade);
-    }
+    if (trial.alone) consumer_.Copy(kOwn, kMade);
     const engine::ScdProducerPrefix from{.sequence = producer_.sequence(0),
                                          .tokens = std::ssize(prefix_),
                                          .inputs = tap_->inputs,

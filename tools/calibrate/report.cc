@@ -90,7 +90,7 @@ nlohmann::ordered_json ToJson(const Calibration& calibration, const CalibrateOpt
   json["consumer"] = profile.consumer.fingerprint;
   json["numerics"] = profile.consumer.numerics_id;
   json["calibration"] = profile.calibration;
-  json["prefix_tokens"] = options.prefix_tokens;
+  json["prefix_tokens"] = calibration.prefix_tokens;
   json["suffix_tokens"] = options.suffix_tokens;
   json["fit_windows"] = options.fit_windows;
   json["judge_windows"] = options.judge_windows;

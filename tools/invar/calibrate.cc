@@ -99,12 +99,13 @@ int RunCalibrate(int argc, char** argv) {
   count("--rank-v", fit.rank_v, 0, "and of values; 0: 7 tenths of their columns");
   count("--patch-layers", fit.patch_layers, -1, "most layers whose KV the consumer's weights make; -1: as many as pay");
   count("--features", fit.features, 0, "of nonlinear decoders; 0: linear ones only");
-  count("--prefix-tokens", fit.prefix_tokens, 2, "of a window: what is sent");
+  count("--prefix-tokens", fit.prefix_tokens, 0, "of a window: what is sent; 0: up to 1024, as the text allows");
   count("--suffix-tokens", fit.suffix_tokens, 1, "of a window: what is predicted behind it");
   count("--windows", fit.fit_windows, 1, "that are fitted on");
   count("--choose-windows", fit.choose_windows, 1, "that layers' modes are chosen on");
   count("--judge-windows", fit.judge_windows, 1, "that the report is of");
-  app.add_option("--tails", fit.tails, "tokens whose recurrence runs again, to choose from")
+  app.add_option("--tails", fit.tails,
+                 "tokens whose recurrence runs again, to choose from; at most a quarter of the prefix")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
