@@ -97,7 +97,8 @@ void CheckPart(const ModelSpec& spec, const ForwardSpan& span, const StackPart& 
   const auto layers = static_cast<int32_t>(spec.layer_flops.size());
   Check(part.begin >= 0 && part.begin < part.end && part.end <= layers, "a part is of layers that there are",
         part.begin, part.end);
-  Check(span.view.empty() && span.state_log.empty() && span.checkpoints.empty() && span.logits_rows == 0,
+  Check(span.view.empty() && span.away == nullptr && span.state_log.empty() && span.checkpoints.empty() &&
+            span.logits_rows == 0,
         "a part leaves KV and states alone");
   Check(part.residual.data == nullptr || part.inputs.data == nullptr, "a part begins with one thing");
   Check(part.inputs.data == nullptr || part.end == part.begin + 1, "a norm is of one layer", part.begin, part.end);

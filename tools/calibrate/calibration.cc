@@ -24,9 +24,6 @@
 namespace invar::calibrate {
 namespace {
 
-// A killed run loses at most so much of its fitting.
-constexpr auto kSaveEvery = std::chrono::seconds(10);
-
 Status CheckPair(const engine::ScdShape& producer, const engine::ScdShape& consumer, const engine::ScdSide& from,
                  const engine::ScdSide& to) {
   if (producer.hidden != consumer.hidden || producer.layers.size() != consumer.layers.size()) {
@@ -138,7 +135,7 @@ class Run {
     for (; done.pass < 2; done = {done.pass + 1, 0}) {
       if (done.pass == 1) ForLayers([this](const size_t i) { fitters_[i].SolveLinear(); });
       for (; std::cmp_less(done.windows, windows_.fit.size()); ++done.windows) {
-        if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
+        if (std::chrono::steady_clock::now() - saved >= std::chrono::seconds(options_.save_seconds)) {
           if (Status s = progress_file_.Save(done, sums); !s.ok()) return s;
           saved = std::chrono::steady_clock::now();
         }

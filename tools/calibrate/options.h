@@ -23,6 +23,7 @@ struct CalibrateOptions {
   std::vector<double> budgets = {0.125, 0.25, 0.5};  // Shares of the raw bytes.
   double recompute_share_max = 0.05;                 // Of a prefill's operations, by the consumer's own weights.
   bool by_mass = true;                               // Tokens weigh by the attention they get.
+  int32_t save_seconds = 10;                         // A killed run loses at most so much of its fitting.
 };
 
 // Tokens that payloads are reported for: bytes a token include states and tails, spread over so many.
