@@ -47,7 +47,7 @@ class StackParts : public ::testing::TestWithParam<Case> {};
 TEST_P(StackParts, MakeTheKvAndStatesOfAForward) {
   constexpr int32_t kTokens = 70;  // More than a page.
   const auto loaded = testing::LoadTinyModel(testing::GoldenFolder(GetParam().folder),
-                                             {.backend = "cpu", .activations = GetParam().activations});
+                                             {.backend = "cpu", .isa = {}, .activations = GetParam().activations});
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   Model& model = *loaded->model;
   const ModelSpec& spec = model.spec();

@@ -22,7 +22,7 @@ using engine::ScdMode;
 
 testing::TinyModel Load(const std::string& folder, const kernels::DType activations, const int threads = 1) {
   auto loaded = testing::LoadTinyModel(
-      folder, {.backend = "cpu", .activations = activations, .threads = threads, .mtp_head = false});
+      folder, {.backend = "cpu", .isa = {}, .activations = activations, .threads = threads, .mtp_head = false});
   Check(loaded.ok(), "a model of the tree loads", loaded.status().message());
   return *std::move(loaded);
 }
@@ -46,13 +46,13 @@ std::vector<TokenId> TextTokens() {
 CalibrateOptions Quick(const std::string& out) {
   CalibrateOptions options;
   options.out = out;
-  options.prefix_tokens = 512;
+  options.prefix_tokens = 1024;
   options.suffix_tokens = 48;
-  options.fit_windows = 16;
-  options.choose_windows = 2;
+  options.fit_windows = 14;
+  options.choose_windows = 1;
   options.judge_windows = 8;
   options.features = 128;
-  options.tails = {0, 128};
+  options.tails = {0, 256};
   return options;
 }
 
@@ -101,8 +101,9 @@ Calibration* TrainedPair::made_ = nullptr;
 TEST_F(TrainedPair, CodesCostAThirdOfRawReuse) {
   EXPECT_LE(Kl("reuse-linear"), 0.35 * Kl("raw"));
   EXPECT_LE(Kl("scd-0.5"), 0.35 * Kl("raw"));
-  EXPECT_LE(Kl("scd-0.125"), 0.35 * Kl("raw"));
-  EXPECT_LT(Kl("reuse-nonlinear"), Kl("raw"));
+  EXPECT_LE(Kl("scd-0.125"), 0.30 * Kl("raw"));
+  // A quarter of the width in 4 bits, on a third of the windows that calibration takes by itself: with these 0.24.
+  EXPECT_LE(Kl("reuse-nonlinear"), 0.37 * Kl("raw"));
 }
 
 TEST_F(TrainedPair, StaysWithinItsBudgetOfBytesAndWork) {

@@ -54,7 +54,8 @@ ScdProfile Small() {
   profile.layers[0] = {.keys = Codec(4, 4, 4, false, random),
                        .values = Codec(4, 4, 4, false, random),
                        .joint = Codec(6, 6, 8, true, random),
-                       .inputs = Codec(6, 6, 6, false, random)};
+                       .inputs = Codec(6, 6, 6, false, random),
+                       .states = {}};
   profile.layers[1].inputs = Codec(6, 6, 6, false, random);
   profile.layers[1].states = {.heads_k = 1,
                               .heads_v = 2,
@@ -117,7 +118,8 @@ TEST(ScdFile, TrustsNoNumberOfTheHeader) {
     const char* named;
   };
   const Lie lies[] = {
-      {"more ranks than tensors hold", "\"ranks\":4", "\"ranks\":3", "tensors"},
+      {"more inputs than tensors hold", "\"hidden\":6", "\"hidden\":7", "tensors"},
+      {"a decoder of more than its encoder", "\"ranks\":4", "\"ranks\":3", "decoders.rank"},
       {"more ranks than inputs", "\"ranks\":6", "\"ranks\":9", "joint.ranks"},
       {"a decoder beyond its encoder", "\"rank\":6,\"features\":0", "\"rank\":9,\"features\":0", "decoders.rank"},
       {"another shape", "\"kv_heads\":1", "\"kv_heads\":0", "shape"},
