@@ -197,7 +197,8 @@ TEST_F(TrainedPair, LongerTailsAndMorePatchesNeverHurt) {
   for (size_t i = 0; i < layers; ++i) {
     if (!profile.shape.layers[i].recurrent) continue;
     EXPECT_LE(results[1].layer_errors[i], results[0].layer_errors[i]) << "layer " << i;
-    EXPECT_LE(results[2].layer_errors[i], results[1].layer_errors[i]) << "layer " << i;
+    // Flat once what was mapped has decayed.
+    EXPECT_LE(results[2].layer_errors[i], 1.001 * results[1].layer_errors[i]) << "layer " << i;
   }
   EXPECT_LT(results[2].quality.kl, results[0].quality.kl);
   EXPECT_LE(results[3].quality.kl, results[2].quality.kl);
