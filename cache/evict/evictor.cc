@@ -270,6 +270,10 @@ void Evictor::Promote(const Node& node) {
   if (place != probation_.end()) probation_.erase(place);
 }
 
+void Evictor::ForgetProbation(const std::function<bool(const Scope&)>& is_meant) {
+  std::erase_if(probation_, [&](const Node* const node) { return is_meant(RadixTree::ScopeOf(*node)); });
+}
+
 int64_t Evictor::DeadKvBytes() const {
   if (!has_state_) return 0;
   std::vector<Place> places = Walk(tree_);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 
 #include "cache/cache_memory.h"
 #include "cache/evict/demand_model.h"
@@ -45,8 +46,8 @@ class Evictor {
   // The checkpoint of `node` was used.
   void Promote(const Node& node);
   int64_t probation_count() const { return static_cast<int64_t>(probation_.size()); }
-  // The tree lost nodes by other hands (a flush).
-  void ForgetProbation() { probation_.clear(); }
+  // The tree is about to lose checkpoints of the scopes that are meant by other hands (a flush).
+  void ForgetProbation(const std::function<bool(const Scope&)>& is_meant);
 
   // Bytes of cached pages that no checkpoint makes usable; 0 after every pass.
   int64_t DeadKvBytes() const;

@@ -323,6 +323,7 @@ FlushReport PrefixCache::Flush(const FlushOptions& what) {
   };
   const FlushReport before = held();
   const auto covers = [&](const Scope& scope) { return what.Covers(scope); };
+  if (what.part != CachedPart::kKv) evictor_.ForgetProbation(covers);
   if (what.part == CachedPart::kAll) {
     tree_.Clear(covers);
   } else if (!has_state_) {
@@ -334,7 +335,6 @@ FlushReport PrefixCache::Flush(const FlushOptions& what) {
       if (what.part == CachedPart::kStates) node.checkpoint.reset();
     });
   }
-  if (what.part != CachedPart::kKv || !has_state_) evictor_.ForgetProbation();
   const FlushReport after = held();
   return {.nodes = before.nodes - after.nodes,
           .checkpoints = before.checkpoints - after.checkpoints,

@@ -26,7 +26,8 @@ uint64_t StateOf(const std::span<const TokenId> tokens) {
 class Rig {
  public:
   Rig(const StateShape& shape, const int64_t budget)
-      : shape_(shape), cache_({.shape = shape, .budget_bytes = budget, .slots_without_bytes = 8}) {}
+      : Rig(CacheOptions{.shape = shape, .budget_bytes = budget, .slots_without_bytes = 8}) {}
+  explicit Rig(const CacheOptions& options) : shape_(options.shape), cache_(options) {}
 
   PrefixLease Begin(const Tokens& tokens, const std::vector<int32_t>& hints = {}, Scope scope = {}) {
     const int32_t n = static_cast<int32_t>(tokens.size());
@@ -232,6 +233,32 @@ TEST(CacheManager, ForgetsATenantWithAllItsSaltsAndSaysWhatThatFreed) {
     EXPECT_EQ(rig.Whole(Ids(0, 200), {}, {.tenant = "red", .salt = salt, .provenance = {}}).kv_tokens, 0);
   }
   EXPECT_EQ(rig.Whole(Ids(0, 200), {}, blue).kv_tokens, 200);
+}
+
+// Checkpoints that are planned for one tenant wait for their first hit in a share of the budget, whoever flushes.
+TEST(CacheManager, FlushingOneTenantLeavesThePlannedCheckpointsOfOthersOnProbation) {
+  constexpr auto kPlanned = static_cast<size_t>(CheckpointKind::kPlanned);
+  const auto planned_evicted = [](const bool flushes) {
+    CacheOptions options{.shape = kHybrid, .budget_bytes = 1 << 22, .slots_without_bytes = 8};
+    options.tuning.probation_share = 1e-6;  // Eight states.
+    Rig rig(options);
+    const Scope red{.tenant = "red", .salt = {}, .provenance = {}};
+    sim::Random random(5);
+    for (int document = 1; document <= 100; ++document) {
+      const Tokens first = Ids(10'000 * document, 1000);
+      rig.Whole(first, {}, red);
+      if (document > 40) {  // What was learned places them, and nobody comes.
+        if (flushes) rig.cache().Flush({.tenant = "blue"}, 0);
+        continue;
+      }
+      Tokens next(first.begin(), first.begin() + random.Between(660, 740));
+      rig.Whole(Join(std::move(next), Ids(10'000'000 + 100'000 * document, 200)), {}, red);
+    }
+    return rig.cache().Report().checkpoints_evicted_by_kind[kPlanned];
+  };
+  const int64_t alone = planned_evicted(false);
+  EXPECT_GT(alone, 10);
+  EXPECT_EQ(planned_evicted(true), alone);
 }
 
 // What a match leads to beyond its KV may be evicted while room is made for its last page. (Shows under ASan.)
