@@ -11,33 +11,47 @@ std::span<const KnownRecords::State> KnownRecords::StatesOf(const TierKey& direc
   return found == states_.end() ? std::span<const State>() : std::span<const State>(found->second);
 }
 
-bool KnownRecords::Add(const TierKey& key, Record record) {
-  if (records_.size() >= records_max_ && !records_.contains(key)) {
+bool KnownRecords::Add(const TierKey& key, const TierSpace& space, const TimeNs until,
+                       std::optional<TierKey> directory) {
+  if (const auto known = records_.find(key); known != records_.end()) {
+    known->second.until = std::max(known->second.until, until);
+    return false;
+  }
+  if (records_.size() >= records_max_) {
     records_.clear();
+    spaces_.clear();
     states_.clear();
   }
-  const auto [place, is_new] = records_.try_emplace(key, record);
-  if (!is_new) place->second.until = std::max(place->second.until, record.until);
-  return is_new;
+  const auto of = spaces_.try_emplace(space).first;
+  const Record record{.space = of, .at = of->second.size(), .until = until, .directory = std::move(directory)};
+  of->second.push_back(&records_.emplace(key, record).first->first);
+  return true;
 }
 
 void KnownRecords::AddPage(const TierKey& key, const TierSpace& space, const TimeNs until) {
-  Add(key, {.space = space, .until = until, .directory = std::nullopt});
+  Add(key, space, until, std::nullopt);
 }
 
 void KnownRecords::AddState(const TierKey& directory, const std::span<const TokenId> tail, const TierKey& key,
                             const TierSpace& space, const TimeNs until) {
-  if (!Add(key, {.space = space, .until = until, .directory = directory})) return;
+  if (!Add(key, space, until, directory)) return;
   states_[directory].push_back({{tail.begin(), tail.end()}, key});
 }
 
-KnownRecords::Records::iterator KnownRecords::Erase(const Records::iterator at) {
+void KnownRecords::Erase(const Records::iterator at) {
   if (at->second.directory.has_value()) {
     const auto states = states_.find(*at->second.directory);
     std::erase_if(states->second, [&](const State& state) { return state.key == at->first; });
     if (states->second.empty()) states_.erase(states);
   }
-  return records_.erase(at);
+  // The last of its space takes its place there.
+  const Spaces::iterator space = at->second.space;
+  std::vector<const TierKey*>& keys = space->second;
+  records_.find(*keys.back())->second.at = at->second.at;
+  keys[at->second.at] = keys.back();
+  keys.pop_back();
+  if (keys.empty()) spaces_.erase(space);
+  records_.erase(at);
 }
 
 void KnownRecords::Forget(const TierKey& key) {
@@ -45,8 +59,9 @@ void KnownRecords::Forget(const TierKey& key) {
 }
 
 void KnownRecords::Forget(const TierSpaces& of) {
-  for (auto at = records_.begin(); at != records_.end();) {
-    at = of.Cover(at->second.space) ? Erase(at) : std::next(at);
+  for (auto space = spaces_.lower_bound(of.space); space != spaces_.end() && of.Cover(space->first);) {
+    const Spaces::iterator here = space++;  // Goes with the last of its records.
+    for (size_t left = here->second.size(); left > 0; --left) Erase(records_.find(*here->second.back()));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -40,24 +41,29 @@ class KnownRecords {
   void AddState(const TierKey& directory, std::span<const TokenId> tail, const TierKey& key, const TierSpace& space,
                 TimeNs until);
   void Forget(const TierKey& key);
+  // Cost: by what there is of the spaces, not by all that is known.
   void Forget(const TierSpaces& of);
 
   size_t count() const { return records_.size(); }
 
  private:
+  // Records of a space, in no order. By space, so that those that begin alike stand together.
+  using Spaces = std::map<TierSpace, std::vector<const TierKey*>>;
   struct Record {
-    TierSpace space{};
+    Spaces::iterator space = {};
+    size_t at = 0;  // Its place among those of its space.
     TimeNs until = 0;
     std::optional<TierKey> directory;  // Of states.
   };
   using Records = std::unordered_map<TierKey, Record, TierKeyHash>;
 
   // Whether it is new.
-  bool Add(const TierKey& key, Record record);
-  Records::iterator Erase(Records::iterator at);
+  bool Add(const TierKey& key, const TierSpace& space, TimeNs until, std::optional<TierKey> directory);
+  void Erase(Records::iterator at);
 
   const size_t records_max_;
   Records records_;
+  Spaces spaces_;                                                        // None is empty.
   std::unordered_map<TierKey, std::vector<State>, TierKeyHash> states_;  // By directory.
 };
 

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/split_mix64.h"
 #include "tests/cache/tiers/tier_kinds.h"
 
 namespace invar::cache {
@@ -46,6 +49,62 @@ TEST(KnownRecordsTest, ForgetsWhatBelongsToSomeSpaces) {
   EXPECT_TRUE(known.StatesOf(MadeKey(9)).empty());
   known.Forget(TierSpaces());
   EXPECT_EQ(known.count(), 0u);
+}
+
+// A drop is told once a second for as long as its tier is away, whatever else is known of it: a walk over all would be
+// 10^11 steps here.
+TEST(KnownRecordsTest, ForgettingASpaceThatIsNotThereCostsNothingHoweverMuchIs) {
+  KnownRecords known(1'000'000);
+  for (uint64_t i = 0; i < 100'000; ++i) known.AddPage(MadeKey(i), MadeSpace(1), kNever);
+  const TierSpaces of = OnlyOf(2);
+  for (int i = 0; i < 1'000'000; ++i) known.Forget(of);
+  EXPECT_EQ(known.count(), 100'000u);
+}
+
+// Against a list, with spaces that begin alike.
+TEST(KnownRecordsTest, ForgetsAndKeepsLikeAPlainList) {
+  struct Entry {
+    TierKey key;
+    TierSpace space;
+    bool is_state;
+  };
+  SplitMix64 random(1);
+  KnownRecords known(1000);
+  std::vector<Entry> list;
+  const auto space = [&] {
+    TierSpace made{};
+    made[0] = std::byte(random.Next() % 3);
+    made[16] = std::byte(random.Next() % 3);
+    return made;
+  };
+  for (uint64_t i = 0; i < 5000; ++i) {
+    switch (random.Next() % 16) {
+      case 0: {
+        TierSpaces of{.space = space(), .bytes = random.Next() % 8 == 0 ? 0u : random.Next() % 2 == 0 ? 16u : 32u};
+        std::fill(of.space.begin() + static_cast<std::ptrdiff_t>(of.bytes), of.space.end(), std::byte(0));
+        known.Forget(of);
+        std::erase_if(list, [&](const Entry& entry) { return of.Cover(entry.space); });
+        break;
+      }
+      case 1:
+        if (list.empty()) break;
+        known.Forget(list[random.Next() % list.size()].key);
+        std::erase_if(list, [&](const Entry& entry) { return !known.Has(entry.key, 0); });
+        break;
+      default:
+        list.push_back({MadeKey(i), space(), i % 2 == 1});
+        if (list.back().is_state) {
+          known.AddState(MadeKey(1'000'000 + i % 7), {}, list.back().key, list.back().space, kNever);
+        } else {
+          known.AddPage(list.back().key, list.back().space, kNever);
+        }
+    }
+    ASSERT_EQ(known.count(), list.size()) << i;
+    for (const Entry& entry : list) ASSERT_TRUE(known.Has(entry.key, 0)) << i;
+  }
+  size_t states = 0;
+  for (uint64_t d = 0; d < 7; ++d) states += known.StatesOf(MadeKey(1'000'000 + d)).size();
+  EXPECT_EQ(states, static_cast<size_t>(std::ranges::count_if(list, &Entry::is_state)));
 }
 
 TEST(KnownRecordsTest, NeverHoldsMoreThanItMay) {
