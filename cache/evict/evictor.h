@@ -22,7 +22,7 @@ namespace invar::cache {
 class EvictionListener {
  public:
   virtual ~EvictionListener() = default;
-  virtual void Evicting(const Node& node, TimeNs now) = 0;
+  virtual void Evicting(Node& node, TimeNs now) = 0;
 };
 
 struct EvictionCounts {

@@ -425,9 +425,9 @@ PrefixImage PrefixCache::CopyOf(const PrefixLease& lease, const int32_t tokens, 
   return image;
 }
 
-std::vector<const Node*> PrefixCache::ResumableNodes() const {
-  std::vector<const Node*> nodes;
-  tree_.ForEach([&](const Scope&, const Node& node) {
+std::vector<Node*> PrefixCache::ResumableNodes() const {
+  std::vector<Node*> nodes;
+  tree_.ForEach([&](const Scope&, Node& node) {
     if (has_state_ ? node.checkpoint.has_value() : node.is_leaf()) nodes.push_back(&node);
   });
   std::stable_sort(nodes.begin(), nodes.end(),

@@ -73,7 +73,7 @@ class PrefixCache {
   static std::vector<std::vector<std::byte>> CopyPages(const PrefixLease& lease, int32_t begin, int32_t end);
   PrefixImage CopyOf(const PrefixLease& lease, int32_t tokens, int32_t first_page) const;
   // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the most recently used first.
-  std::vector<const Node*> ResumableNodes() const;
+  std::vector<Node*> ResumableNodes() const;
 
   bool has_evicted() const { return evictor_.counts().passes > 0; }
   const CacheMemory& memory() const { return memory_; }

@@ -5,10 +5,16 @@
 #include <span>
 #include <utility>
 
+#include "cache/tiers/prefix_keys.h"
+#include "kernels/numerics.h"
+
 namespace invar::cache {
 
+using kernels::kPageTokens;
+
 TierLink::TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
-    : store_({.shape = options.shape,
+    : identity_(options.identity),
+      store_({.shape = options.shape,
               .identity = options.identity,
               .copy_bytes_max = options.tuning.tier_copy_bytes_max,
               .deadlines = options.tuning.deadlines},
@@ -48,18 +54,34 @@ bool TierLink::Adopt(PrefixCache& memory, const LoadedPrefix& loaded, const Time
                       now);
 }
 
+// What is not said on a node yet is worked out and left there: a unit that goes costs the names of its own pages.
+std::vector<PageName> TierLink::NamesAlong(const std::span<Node* const> path, const std::span<const TokenId> tokens) {
+  std::vector<PageName> names;
+  for (Node* const node : path) {
+    names.insert(names.end(), node->names.begin(), node->names.end());
+    while (static_cast<int32_t>(node->names.size()) < node->whole_pages()) {
+      const std::span<const TokenId> page = tokens.subspan(names.size() * kPageTokens, kPageTokens);
+      names.push_back(
+          NameOfPage(names.empty() ? ChainStart(identity_, RadixTree::ScopeOf(*node)) : names.back().chain, page));
+      node->names.push_back(names.back());
+    }
+  }
+  return names;
+}
+
 // What leads to `node`, and its state, to the tiers.
-bool TierLink::Write(const Node& node, const TimeNs now) {
+bool TierLink::Write(Node& node, const TimeNs now) {
   if (empty()) return true;
-  std::vector<const Node*> path;
-  for (const Node* n = &node; !n->is_root(); n = n->parent) {
+  std::vector<Node*> path;
+  for (Node* n = &node; !n->is_root(); n = n->parent) {
     if (!n->has_kv()) return true;
     path.push_back(n);
   }
   std::reverse(path.begin(), path.end());
   std::vector<TokenId> tokens;
   for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
-  StoredImage image{.tokens = tokens, .pages = {}, .state = {}, .used_at = node.use.used_at};
+  const std::vector<PageName> names = NamesAlong(path, tokens);
+  StoredImage image{.tokens = tokens, .names = names, .pages = {}, .state = {}, .used_at = node.use.used_at};
   for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
   if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
   return store_.writer().Write(RadixTree::ScopeOf(node), image, now);
@@ -70,9 +92,9 @@ PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, c
                                 const std::stop_token& hurry) {
   PersistReport report;
   if (empty()) return report;
-  const std::vector<const Node*> nodes = memory.ResumableNodes();
+  const std::vector<Node*> nodes = memory.ResumableNodes();
   report.prefixes = static_cast<int64_t>(nodes.size());
-  for (const Node* const node : nodes) {
+  for (Node* const node : nodes) {
     int64_t ended = store_.ended();
     while (!Write(*node, clock.Now()) && store_.writing() > 0) {  // No room: others must end first.
       report.was_cut_short = !store_.AwaitEnd(ended, clock, deadline, hurry);

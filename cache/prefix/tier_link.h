@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,13 +40,17 @@ class TierLink final : public EvictionListener {
   PersistReport Persist(const PrefixCache& memory, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   void Drop(const FlushOptions& of, TimeNs now) { store_.Drop(of, now); }
 
-  void Evicting(const Node& node, TimeNs now) override { Write(node, now); }
+  void Evicting(Node& node, TimeNs now) override { Write(node, now); }
 
   void AddTo(PlacementReport& report) const;
 
  private:
-  bool Write(const Node& node, TimeNs now);
+  bool Write(Node& node, TimeNs now);
+  std::vector<PageName> NamesAlong(std::span<Node* const> path, std::span<const TokenId> tokens);
   static bool Adopt(PrefixCache& memory, const LoadedPrefix& loaded, TimeNs now);
+
+  // Set at construction.
+  const std::string identity_;
 
   PrefixStore store_;
   std::map<int64_t, std::string_view> brought_;  // By ticket: the tier of what came of loads that go on.

@@ -27,6 +27,11 @@ TierKey KeyOf(const std::string_view kind, const Digest& chain, const std::span<
   return key;
 }
 
+Digest ChainAfter(const Digest& before, const std::span<const TokenId> page) {
+  Check(page.size() == kPageTokens, "a chain goes on by whole pages", page.size());
+  return FingerprintBuilder().Add(std::as_bytes(std::span(before))).Add(BytesOf(page)).Finish();
+}
+
 void AddBytes(std::string& text, const std::span<const std::byte> bytes) {
   text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
@@ -70,19 +75,24 @@ void AddSalt(const std::string& tenant, const std::string& salt, TierSpaces& spa
 
 }  // namespace
 
+Digest ChainStart(const std::string& identity, const Scope& scope) {
+  return FingerprintBuilder()
+      .AddFramed(identity)
+      .AddFramed(scope.tenant)
+      .AddFramed(scope.salt)
+      .AddFramed(scope.provenance)
+      .Finish();
+}
+
+PageName NameOfPage(const Digest& chain_before, const std::span<const TokenId> tokens) {
+  const Digest chain = ChainAfter(chain_before, tokens);
+  return {.chain = chain, .key = PageKey(chain)};
+}
+
 std::vector<Digest> ChainOf(const std::string& identity, const Scope& scope, const std::span<const TokenId> tokens) {
-  std::vector<Digest> chain;
-  chain.push_back(FingerprintBuilder()
-                      .AddFramed(identity)
-                      .AddFramed(scope.tenant)
-                      .AddFramed(scope.salt)
-                      .AddFramed(scope.provenance)
-                      .Finish());
+  std::vector<Digest> chain = {ChainStart(identity, scope)};
   for (size_t at = 0; at + kPageTokens <= tokens.size(); at += kPageTokens) {
-    chain.push_back(FingerprintBuilder()
-                        .Add(std::as_bytes(std::span(chain.back())))
-                        .Add(BytesOf(tokens.subspan(at, kPageTokens)))
-                        .Finish());
+    chain.push_back(ChainAfter(chain.back(), tokens.subspan(at, kPageTokens)));
   }
   return chain;
 }

@@ -17,12 +17,17 @@
 #include "base/fingerprint.h"
 #include "base/ids.h"
 #include "cache/flush.h"
+#include "cache/page_name.h"
 #include "cache/scope.h"
 #include "cache/tiers/tier.h"
 
 namespace invar::cache {
 
-// After no page, one, two ... and all whole pages of `tokens`. `identity`: model fingerprint and numerics id.
+// Before the first page. `identity`: model fingerprint and numerics id.
+Digest ChainStart(const std::string& identity, const Scope& scope);
+// Of the page of `tokens` after `chain_before`.
+PageName NameOfPage(const Digest& chain_before, std::span<const TokenId> tokens);
+// After no page, one, two ... and all whole pages of `tokens`.
 std::vector<Digest> ChainOf(const std::string& identity, const Scope& scope, std::span<const TokenId> tokens);
 
 TierKey PageKey(const Digest& chain_after);

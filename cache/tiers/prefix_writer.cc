@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "cache/tiers/prefix_keys.h"
 #include "kernels/numerics.h"
 
@@ -10,17 +11,12 @@ namespace invar::cache {
 
 using kernels::kPageTokens;
 
-struct PrefixWriter::Path {
-  std::vector<Digest> chain;
-  TierSpace space{};
-  size_t whole_pages() const { return chain.size() - 1; }
-};
-
 PrefixWriter::PrefixWriter(Options options, const std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events)
     : options_(std::move(options)), tiers_(tiers), events_(std::move(events)) {}
 
 bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const TimeNs now) {
-  const Path path{ChainOf(options_.identity, scope, image.tokens), SpaceOf(scope)};
+  Check(image.names.size() == image.tokens.size() / kPageTokens, "every whole page has a name", image.names.size());
+  const TierSpace space = SpaceOf(scope);
   bool all = true;
   for (KnownTier& to : tiers_) {
     to.ForgetGone();
@@ -30,45 +26,44 @@ bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const Tim
       continue;
     }
     // A state whose pages are missing could not be resumed from.
-    all = WritePages(to, image, path, now) && (image.state.empty() || WriteState(to, image, path, now)) && all;
+    all = WritePages(to, image, space, now) && (image.state.empty() || WriteState(to, image, scope, space, now)) && all;
   }
   return all;
 }
 
-bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const Path& path, const TimeNs now) {
-  const size_t whole = path.whole_pages();
+bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, const TimeNs now) {
+  const size_t whole = image.names.size();
   for (size_t p = 0; p < whole; ++p) {
-    const TierKey key = PageKey(path.chain[p + 1]);
+    const TierKey& key = image.names[p].key;
     // Where a tier gives up some of what was used at one time, the deepest goes first: the rest hangs on what is above.
     const auto used_at = image.used_at + static_cast<TimeNs>(whole - p);
     if (to.Use(key, used_at, now)) continue;
-    const TierRecord record{
-        .key = key, .space = path.space, .header = PageHeader(path.chain[p + 1]), .used_at = used_at};
+    const TierRecord record{.key = key, .space = space, .header = PageHeader(image.names[p].chain), .used_at = used_at};
     if (!Put(to, record, {image.pages[p]}, key, now)) return false;
-    to.known().AddPage(key, path.space, to.UntilIfPut(now));
+    to.known().AddPage(key, space, to.UntilIfPut(now));
     ++counts_.pages;
   }
   return true;
 }
 
-bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Path& path, const TimeNs now) {
-  const size_t whole = path.whole_pages();
-  const Digest& chain = path.chain.back();
+bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space,
+                              const TimeNs now) {
+  const size_t whole = image.names.size();
+  const Digest chain = whole == 0 ? ChainStart(options_.identity, scope) : image.names.back().chain;
   const std::span<const TokenId> tail = image.tokens.subspan(whole * kPageTokens);
   const TierKey directory = DirectoryKey(chain);
   const TierKey key = StateKey(chain, tail);
   if (to.Use(key, image.used_at, now)) return true;
   std::vector<std::span<const std::byte>> spans = {image.state};
   if (!tail.empty()) spans.push_back(image.pages[whole]);
-  const TierRecord record{
-      .key = key, .space = path.space, .header = StateHeader(chain, tail), .used_at = image.used_at};
+  const TierRecord record{.key = key, .space = space, .header = StateHeader(chain, tail), .used_at = image.used_at};
   if (!Put(to, record, spans, key, now)) return false;
-  to.known().AddState(directory, tail, key, path.space, to.UntilIfPut(now));
+  to.known().AddState(directory, tail, key, space, to.UntilIfPut(now));
   ++counts_.states;
   if (!to.is_shared()) return true;
   // Who shares the tier finds the state by its directory alone.
   const TierRecord listing{.key = directory,
-                           .space = path.space,
+                           .space = space,
                            .header = DirectoryHeader(tail),
                            .used_at = image.used_at,
                            .merge = MergeDirectories};

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fingerprint.h"
 #include "base/ids.h"
+#include "cache/page_name.h"
 #include "cache/scope.h"
 #include "cache/tier_counts.h"
 #include "cache/tiers/known_tier.h"
@@ -20,9 +21,10 @@
 namespace invar::cache {
 
 // Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty, last used at
-// `used_at`.
+// `used_at`. `names`: of all whole pages.
 struct StoredImage {
   std::span<const TokenId> tokens;
+  std::span<const PageName> names;
   std::vector<std::span<const std::byte>> pages;
   std::span<const std::byte> state;
   TimeNs used_at = 0;
@@ -46,10 +48,8 @@ class PrefixWriter {
   const PrefixWriteCounts& counts() const { return counts_; }
 
  private:
-  struct Path;
-
-  bool WritePages(KnownTier& to, const StoredImage& image, const Path& path, TimeNs now);
-  bool WriteState(KnownTier& to, const StoredImage& image, const Path& path, TimeNs now);
+  bool WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, TimeNs now);
+  bool WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space, TimeNs now);
   // `believed`: the record that is not, where this fails.
   bool Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
            const TierKey& believed, TimeNs now);

@@ -84,6 +84,7 @@ void CheckNode(const Node& node) {
     const int32_t pages = PagesFor(node.end) - node.first_page();
     Check(pages == static_cast<int32_t>(node.pages.size()), "KV of a node is whole", pages, node.pages.size());
   }
+  Check(static_cast<int32_t>(node.names.size()) <= node.whole_pages(), "whole pages have names", node.begin);
   Check(!node.is_root() || !node.checkpoint.has_value(), "a root has no checkpoint");
   const bool child_has_kv = std::any_of(node.children.begin(), node.children.end(),
                                         [](const std::unique_ptr<Node>& child) { return child->has_kv(); });
@@ -224,6 +225,9 @@ Node& RadixTree::Split(Node& node, const int32_t at) {
     }
     node.pages.erase(node.pages.begin(), node.pages.begin() + shared);
   }
+  const auto named = std::min<ptrdiff_t>(upper->whole_pages(), std::ssize(node.names));
+  upper->names.assign(node.names.begin(), node.names.begin() + named);
+  node.names.erase(node.names.begin(), node.names.begin() + named);
   std::unique_ptr<Node>& place =
       *std::find_if(node.parent->children.begin(), node.parent->children.end(),
                     [&](const std::unique_ptr<Node>& child) { return child.get() == &node; });
@@ -249,6 +253,7 @@ void RadixTree::Shorten(Node& leaf, const int32_t end) {
   leaf.checkpoint.reset();
   leaf.tokens.resize(end - leaf.begin);
   leaf.end = end;
+  leaf.names.resize(std::min(leaf.names.size(), static_cast<size_t>(leaf.whole_pages())));
   if (leaf.pages.empty()) return;
   leaf.pages.erase(leaf.pages.begin() + (PagesFor(end) - leaf.first_page()), leaf.pages.end());
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "cache/page_name.h"
 #include "cache/page_table.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
@@ -57,11 +58,13 @@ struct Node {
   std::optional<Checkpoint> checkpoint;         // State after `end` tokens.
   NodeUse use;                                  // Of requests whose match ended here.
   std::optional<PrivateSegment> segment;        // That the node is a part of.
+  std::vector<PageName> names;                  // Of its first whole pages, as far as somebody has worked them out.
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
   bool has_kv() const { return !pages.empty() || begin == end; }
   int32_t first_page() const { return begin / kernels::kPageTokens; }
+  int32_t whole_pages() const { return end / kernels::kPageTokens - first_page(); }  // That end in it.
 };
 
 // What a sequence of tokens finds. `nodes` lead from below the root to the node the match ends in.

@@ -2,8 +2,12 @@
 // and whatever a tier does wrong costs tokens and nothing else.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "cache/evict/orders.h"
+#include "cache/prefix/prefix_cache.h"
+#include "cache/prefix/tier_link.h"
 #include "cache/tiers/stores.h"
 #include "tests/cache/tiered_rig.h"
 #include "tests/cache/tiers/temp_folder.h"
@@ -33,6 +37,46 @@ TEST_P(TieredCache, BringsBackWhatMemoryGaveUp) {
     EXPECT_GE(match.state_tokens, Restored(n)) << n;
     EXPECT_EQ(rig.tier(), "ram");
   }
+}
+
+// Each unit that goes is written under the names of all pages that lead to it, which are hashes of all tokens up to
+// there. They are worked out once and taken from the nodes then: a name made wrong there is written as another page.
+TEST_P(TieredCache, PagesOfAPathAreNamedOnceHoweverManyUnitsHangOnIt) {
+  const CacheOptions options{.shape = shape(), .budget_bytes = 1 << 20, .slots_without_bytes = 4, .identity = "model"};
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(Threaded(MakeRamStore(int64_t{64} << 20), clock_));
+  TierLink link(options, std::move(tiers));
+  InlinePlanExecutor executor;
+  const std::unique_ptr<EvictionOrder> order = MakeEvictionOrder("node-demand");
+  PrefixCache memory(options, *order, executor, &link);
+  Tokens chat;
+  for (int32_t turn = 0; turn < 20; ++turn) {
+    chat = Join(std::move(chat), Ids(1000 * turn, 64));
+    const auto n = static_cast<int32_t>(chat.size());
+    PrefixLease lease =
+        memory.Acquire({.scope = {}, .tokens = chat, .prompt_tokens = n, .resume_limit = n - 1}, clock_.Now());
+    memory.Extend(lease, n, clock_.Now());
+    memory.Release(std::move(lease), chat, CheckpointKind::kEnd, clock_.Now());
+  }
+  const auto pages_written = [&] {
+    (void)link.Persist(memory, clock_, clock_.Now() + int64_t{20} * 1'000'000'000, {});
+    PlacementReport report;
+    link.AddTo(report);
+    return report.tier_writes.pages;
+  };
+  EXPECT_EQ(pages_written(), 20);
+  EXPECT_EQ(pages_written(), 20);
+  const std::vector<Node*> nodes = memory.ResumableNodes();
+  Node* deepest = *std::ranges::max_element(nodes, {}, &Node::end);
+  int32_t named = 0;
+  for (Node* node = deepest; !node->is_root(); node = node->parent) {
+    EXPECT_EQ(static_cast<int32_t>(node->names.size()), node->whole_pages());
+    named += node->whole_pages();
+  }
+  EXPECT_EQ(named, 20);
+  while (deepest->names.empty()) deepest = deepest->parent;
+  deepest->names.back().key.fill(std::byte(7));
+  EXPECT_EQ(pages_written(), 21);
 }
 
 TEST_P(TieredCache, SurvivesARestart) {

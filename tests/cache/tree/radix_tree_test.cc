@@ -46,6 +46,26 @@ class RadixTreeTest : public testing::Test {
     return node;
   }
 
+  // Judges the names that nodes have, and names some more of their pages.
+  void NamePages(sim::Random& random) {
+    tree_.ForEach([&](const Scope&, Node& node) {
+      Tokens tokens = node.tokens;
+      for (const Node* n = node.parent; !n->is_root(); n = n->parent) tokens = Join(n->tokens, tokens);
+      const auto named = static_cast<int32_t>(node.names.size());
+      ASSERT_LE(named, node.whole_pages());
+      for (int32_t i = 0; i < named + random.Between(0, node.whole_pages() - named); ++i) {
+        PageName name;
+        const auto to_its_end = std::as_bytes(First(tokens, 64 * (node.first_page() + i + 1)));
+        name.chain = FingerprintBuilder().Add(to_its_end).Finish();
+        if (i < named) {
+          ASSERT_EQ(node.names[i].chain, name.chain) << "page " << i << " of the node at " << node.begin;
+        } else {
+          node.names.push_back(name);
+        }
+      }
+    });
+  }
+
   PagePool pool_{4096, 64, Backing::kMemory};
   SlotPool slots_{64, 16, Backing::kMemory};
   RadixTree tree_;
@@ -216,6 +236,27 @@ TEST_F(RadixTreeTest, ResumesAtTheDeepestCheckpointThatLeavesATokenToRun) {
   const ResumePoint dense = Resume(tree_.Find({}, a), 299, false);
   EXPECT_EQ(dense.match.state_tokens, 299);
   EXPECT_EQ(dense.match.kv_tokens, 300);
+}
+
+// Nodes grow, part and are cut: what a node calls its pages stays what they are.
+TEST_F(RadixTreeTest, NamesStayThoseOfTheirPages) {
+  sim::Random random(4);
+  const Tokens all = Ids(0, 1000);
+  for (int round = 0; round < 400; ++round) {
+    Tokens tokens(all.begin(), all.begin() + random.Between(1, 1000));
+    if (random.Percent(50)) tokens = Join(std::move(tokens), Ids(1000 * random.Between(1, 3), random.Between(1, 300)));
+    Insert(tokens);
+    NamePages(random);
+    tree_.NodeAt({}, tokens, random.Between(1, static_cast<int32_t>(tokens.size())));
+    NamePages(random);
+    for (int32_t cuts = random.Between(0, 3); cuts > 0 && tree_.node_count() > 1; --cuts) {
+      Node* leaf = nullptr;
+      tree_.ForEach([&](const Scope&, Node& node) { leaf = node.is_leaf() ? &node : leaf; });
+      tree_.Shorten(*leaf, random.Between(leaf->begin, leaf->end - 1));
+    }
+    NamePages(random);
+    tree_.CheckIntegrity();
+  }
 }
 
 // Random inserts and cuts against a plain list of prefixes.
