@@ -26,8 +26,8 @@ struct TreeTotals {
 struct TreeNodeReport {
   int32_t parent = -1;  // Index into TreeReport::nodes; -1: hangs on a root.
   int32_t tenant = 0;   // Index into TreeReport::tenants.
-  int32_t scope = 0;    // Number of the tree it belongs to: tells salts of a tenant apart without naming them.
-  int32_t begin = 0;    // Positions [begin, end).
+  int32_t scope = 0;  // Number of its tree among those of its tenant, from 1 on: tells salts apart without naming them.
+  int32_t begin = 0;  // Positions [begin, end).
   int32_t end = 0;
   bool has_kv = false;
   std::optional<CheckpointKind> checkpoint = {};  // Of the state after `end` tokens.

@@ -104,7 +104,7 @@ void TreeWalk::Visit(const Node& node) {
   Count(node, totals);
   Visited visited{.node = {.parent = path_.empty() ? -1 : path_.back().visited,
                            .tenant = static_cast<int32_t>(report_.tenants.size()) - 1,
-                           .scope = static_cast<int32_t>(report_.all.scopes),
+                           .scope = static_cast<int32_t>(totals.scopes),
                            .begin = node.begin,
                            .end = node.end,
                            .has_kv = node.has_kv(),

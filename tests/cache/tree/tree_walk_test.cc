@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/split_mix64.h"
 #include "cache/cache_manager.h"
@@ -93,6 +94,18 @@ TEST(TreeReport, ShowsOneTenantNothingOfAnother) {
   EXPECT_EQ(report.all.kv_tokens, 300);
   for (const TreeNodeReport& node : report.nodes) EXPECT_LE(node.end, 300);
   EXPECT_TRUE(rig.Report({.tenant = "green", .nodes_max = 100}).nodes.empty());
+}
+
+// A number that ran on through all trees would say how many those of other tenants are.
+TEST(TreeReport, NumbersTheTreesOfEachTenantFromOneOn) {
+  Rig rig;
+  for (const char* const salt : {"", "a", "b"}) rig.Run(Ids(0, 300), Of("blue", salt));
+  for (const char* const salt : {"", "a"}) rig.Run(Ids(0, 500), Of("red", salt));
+  std::map<std::string, std::set<int32_t>> numbers;
+  const TreeReport report = rig.Report({.nodes_max = 100});
+  for (const TreeNodeReport& node : report.nodes) numbers[report.tenants[node.tenant].name].insert(node.scope);
+  EXPECT_EQ(numbers["blue"], (std::set<int32_t>{1, 2, 3}));
+  EXPECT_EQ(numbers["red"], (std::set<int32_t>{1, 2}));
 }
 
 TEST(TreeReport, IsBoundedAndShowsTheHeaviestPartWithAllAboveIt) {
