@@ -43,7 +43,8 @@ class CacheManager {
   // When TakeArrivals is due at the latest, for tiers without threads; kNever.
   TimeNs next_arrival() const;
   // Writes what only memory holds to the tiers, the most recently used first, and waits for that and for what they
-  // have to forget: until `deadline` or until `hurry` is asked for. Requires: tiers with threads.
+  // have to forget: until `deadline` or until `hurry` is asked for; says what of it is there then. Requires: tiers with
+  // threads.
   PersistReport Persist(const Clock& clock, TimeNs deadline, const std::stop_token& hurry = {});
 
   // What Acquire would find in memory; changes nothing.

@@ -6,9 +6,9 @@
 namespace invar::cache {
 
 struct PersistReport {
-  int64_t prefixes = 0;        // Where sequences could resume in memory.
-  int64_t given = 0;           // Of these, handed to the tiers or known to be there.
-  bool was_cut_short = false;  // Time was up before the tiers had stored all they were given.
+  int64_t prefixes = 0;        // Where sequences could resume in memory; 0 where no tier outlives the process.
+  int64_t stored = 0;          // Of these, there for the next process; at least so many where time was up.
+  bool was_cut_short = false;  // Time was up before the tiers had ended all they were given.
 };
 
 }  // namespace invar::cache

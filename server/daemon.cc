@@ -227,10 +227,12 @@ void Daemon::Persist(const std::stop_token& hurry) {
   const TimeNs begin = clock_.Now();
   const cache::PersistReport report = published_model_.load()->engine->Persist(limit.count(), hurry);
   if (report.prefixes == 0) return;
-  const std::string text = fmt::format("{} of {} cached prefixes are in the tiers, after {:.1f} s", report.given,
+  const std::string text = fmt::format("{} of {} cached prefixes are in the tiers, after {:.1f} s", report.stored,
                                        report.prefixes, ToSeconds(clock_.Now() - begin));
   if (report.was_cut_short) {
     Logger("server")->warn("{}; the rest is lost: drain.persist_timeout is {}", text, config()->drain.persist_timeout);
+  } else if (report.stored < report.prefixes) {
+    Logger("server")->warn("{}; the rest is lost: the tiers had no room for it or did not take it", text);
   } else {
     Logger("server")->info("{}", text);
   }

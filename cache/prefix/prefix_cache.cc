@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -427,8 +428,13 @@ PrefixImage PrefixCache::CopyOf(const PrefixLease& lease, const int32_t tokens, 
 
 std::vector<Node*> PrefixCache::ResumableNodes() const {
   std::vector<Node*> nodes;
+  std::unordered_set<const Node*> without_kv;  // Or below one without.
   tree_.ForEach([&](const Scope&, Node& node) {
-    if (has_state_ ? node.checkpoint.has_value() : node.is_leaf()) nodes.push_back(&node);
+    if (!node.has_kv() || without_kv.contains(node.parent)) {
+      without_kv.insert(&node);
+    } else if (has_state_ ? node.checkpoint.has_value() : node.is_leaf()) {
+      nodes.push_back(&node);
+    }
   });
   std::stable_sort(nodes.begin(), nodes.end(),
                    [](const Node* const a, const Node* const b) { return a->use.used_at > b->use.used_at; });

@@ -69,22 +69,42 @@ std::vector<PageName> TierLink::NamesAlong(const std::span<Node* const> path, co
   return names;
 }
 
-// What leads to `node`, and its state, to the tiers.
-bool TierLink::Write(Node& node, const TimeNs now) {
-  if (empty()) return true;
+// What leads to a node and its state, as far as they are in memory.
+struct TierLink::Prefix {
+  const Scope& scope;
+  std::vector<TokenId> tokens;
+  std::vector<PageName> names;
+  StoredImage image;  // Of the other members.
+};
+
+// Nothing where KV is missing on the way.
+std::optional<TierLink::Prefix> TierLink::PrefixTo(Node& node) {
   std::vector<Node*> path;
   for (Node* n = &node; !n->is_root(); n = n->parent) {
-    if (!n->has_kv()) return true;
+    if (!n->has_kv()) return std::nullopt;
     path.push_back(n);
   }
   std::reverse(path.begin(), path.end());
   std::vector<TokenId> tokens;
   for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
-  const std::vector<PageName> names = NamesAlong(path, tokens);
+  std::vector<PageName> names = NamesAlong(path, tokens);
   StoredImage image{.tokens = tokens, .names = names, .pages = {}, .state = {}, .used_at = node.use.used_at};
   for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
   if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
-  return store_.writer().Write(RadixTree::ScopeOf(node), image, now);
+  // Moved vectors keep their elements where the image has them.
+  return Prefix{RadixTree::ScopeOf(node), std::move(tokens), std::move(names), std::move(image)};
+}
+
+// False: no room for some of it.
+bool TierLink::Write(Node& node, const TimeNs now) {
+  if (empty()) return true;
+  const std::optional<Prefix> prefix = PrefixTo(node);
+  return !prefix.has_value() || store_.writer().Write(prefix->scope, prefix->image, now);
+}
+
+bool TierLink::IsStored(Node& node, const TimeNs now) {
+  const std::optional<Prefix> prefix = PrefixTo(node);
+  return prefix.has_value() && store_.writer().IsStored(prefix->scope, prefix->image, now);
 }
 
 // What is worth most first: where time is short, the rest is lost.
@@ -93,28 +113,41 @@ PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, c
   PersistReport report;
   if (empty()) return report;
   const std::vector<Node*> nodes = memory.ResumableNodes();
-  report.prefixes = static_cast<int64_t>(nodes.size());
+  const int64_t given = WriteAll(nodes, clock, deadline, hurry);
+  report.was_cut_short = given < std::ssize(nodes) || !Settle(clock, deadline, hurry);
+  if (!store_.outlives_process()) return report;
+  report.prefixes = std::ssize(nodes);
+  // What became of a write is known when it has ended: it may be refused, fail, or push another one out.
+  store_.Work(clock.Now());
+  for (int64_t i = 0; i < given; ++i) report.stored += IsStored(*nodes[i], clock.Now()) ? 1 : 0;
+  return report;
+}
+
+int64_t TierLink::WriteAll(const std::span<Node* const> nodes, const Clock& clock, const TimeNs deadline,
+                           const std::stop_token& hurry) {
+  int64_t given = 0;
   for (Node* const node : nodes) {
+    if (given > 0 && (hurry.stop_requested() || clock.Now() >= deadline)) break;
     int64_t ended = store_.ended();
     while (!Write(*node, clock.Now()) && store_.writing() > 0) {  // No room: others must end first.
-      report.was_cut_short = !store_.AwaitEnd(ended, clock, deadline, hurry);
-      if (report.was_cut_short) return report;
+      if (!store_.AwaitEnd(ended, clock, deadline, hurry)) return given;
       ended = store_.ended();
     }
-    ++report.given;
-    if (hurry.stop_requested() || clock.Now() >= deadline) break;
+    ++given;
   }
+  return given;
+}
+
+// Waits for what tiers have to store and to forget.
+bool TierLink::Settle(const Clock& clock, const TimeNs deadline, const std::stop_token& hurry) {
   for (;;) {
     const int64_t ended = store_.ended();
     store_.Work(clock.Now());
-    if (!store_.is_settling()) break;
+    if (!store_.is_settling()) return true;
     // What a tier could not forget is told again later.
     if (store_.AwaitEnd(ended, clock, std::min(deadline, store_.next_work()), hurry)) continue;
-    report.was_cut_short = hurry.stop_requested() || clock.Now() >= deadline;
-    if (report.was_cut_short) break;
+    if (hurry.stop_requested() || clock.Now() >= deadline) return false;
   }
-  report.was_cut_short = report.was_cut_short || report.given < report.prefixes;
-  return report;
 }
 
 void TierLink::AddTo(PlacementReport& report) const {

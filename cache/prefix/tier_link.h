@@ -45,7 +45,14 @@ class TierLink final : public EvictionListener {
   void AddTo(PlacementReport& report) const;
 
  private:
+  struct Prefix;
+
+  std::optional<Prefix> PrefixTo(Node& node);
   bool Write(Node& node, TimeNs now);
+  bool IsStored(Node& node, TimeNs now);
+  // How many of `nodes`, from the first on, were given what there was time for.
+  int64_t WriteAll(std::span<Node* const> nodes, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
+  bool Settle(const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   std::vector<PageName> NamesAlong(std::span<Node* const> path, std::span<const TokenId> tokens);
   static bool Adopt(PrefixCache& memory, const LoadedPrefix& loaded, TimeNs now);
 

@@ -23,7 +23,8 @@ bool KnownRecords::Add(const TierKey& key, const TierSpace& space, const TimeNs 
     states_.clear();
   }
   const auto of = spaces_.try_emplace(space).first;
-  const Record record{.space = of, .at = of->second.size(), .until = until, .directory = std::move(directory)};
+  const Record record{
+      .space = of, .at = of->second.size(), .until = until, .puts_under_way = 0, .directory = std::move(directory)};
   of->second.push_back(&records_.emplace(key, record).first->first);
   return true;
 }
@@ -52,6 +53,16 @@ void KnownRecords::Erase(const Records::iterator at) {
   keys.pop_back();
   if (keys.empty()) spaces_.erase(space);
   records_.erase(at);
+}
+
+void KnownRecords::PutBegan(const TierKey& key) {
+  if (const auto found = records_.find(key); found != records_.end()) ++found->second.puts_under_way;
+}
+
+// Of a record that was forgotten and came back meanwhile: what succeeded is there.
+void KnownRecords::PutEnded(const TierKey& key) {
+  const auto found = records_.find(key);
+  if (found != records_.end() && found->second.puts_under_way > 0) --found->second.puts_under_way;
 }
 
 void KnownRecords::Forget(const TierKey& key) {

@@ -33,6 +33,11 @@ class KnownRecords {
     const auto found = records_.find(key);
     return found != records_.end() && now < found->second.until;
   }
+  // Whether it is there as well: of what is being put, that is not so yet.
+  bool IsThere(const TierKey& key, const TimeNs now) const {
+    const auto found = records_.find(key);
+    return found != records_.end() && now < found->second.until && found->second.puts_under_way == 0;
+  }
   // The states that hang on the chain of `directory`; those of them that Has() denies are no longer believed.
   std::span<const State> StatesOf(const TierKey& directory) const;
 
@@ -40,6 +45,9 @@ class KnownRecords {
   void AddPage(const TierKey& key, const TierSpace& space, TimeNs until);
   void AddState(const TierKey& directory, std::span<const TokenId> tail, const TierKey& key, const TierSpace& space,
                 TimeNs until);
+  // A put of a known record has been accepted; one has succeeded. One that fails is a Forget.
+  void PutBegan(const TierKey& key);
+  void PutEnded(const TierKey& key);
   void Forget(const TierKey& key);
   // Cost: by what there is of the spaces, not by all that is known.
   void Forget(const TierSpaces& of);
@@ -53,6 +61,7 @@ class KnownRecords {
     Spaces::iterator space = {};
     size_t at = 0;  // Its place among those of its space.
     TimeNs until = 0;
+    int32_t puts_under_way = 0;
     std::optional<TierKey> directory;  // Of states.
   };
   using Records = std::unordered_map<TierKey, Record, TierKeyHash>;

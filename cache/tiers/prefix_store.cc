@@ -43,6 +43,10 @@ PrefixStore::PrefixStore(const PrefixStoreOptions& options, std::vector<std::uni
 
 PrefixStore::~PrefixStore() { events_->Close(); }
 
+bool PrefixStore::outlives_process() const {
+  return std::ranges::any_of(tiers_, [](const KnownTier& tier) { return tier.tier().outlives_process(); });
+}
+
 void PrefixStore::Work(const TimeNs now) {
   next_work_ = kNever;
   for (const KnownTier& tier : tiers_) next_work_ = std::min(next_work_, tier.tier().Poll(now));

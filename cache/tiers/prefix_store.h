@@ -48,6 +48,8 @@ class PrefixStore {
   ~PrefixStore();
 
   bool empty() const { return tiers_.empty(); }
+  // Whether something of it is there for the next process.
+  bool outlives_process() const;
 
   PrefixWriter& writer() { return writer_; }
   PrefixLoader& loader() { return loader_; }

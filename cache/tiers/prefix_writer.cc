@@ -1,6 +1,7 @@
 // See prefix_writer.h.
 #include "cache/tiers/prefix_writer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,15 @@
 namespace invar::cache {
 
 using kernels::kPageTokens;
+
+namespace {
+
+// Tokens behind the last whole page.
+std::span<const TokenId> TailOf(const StoredImage& image) {
+  return image.tokens.subspan(image.names.size() * kPageTokens);
+}
+
+}  // namespace
 
 PrefixWriter::PrefixWriter(Options options, const std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events)
     : options_(std::move(options)), tiers_(tiers), events_(std::move(events)) {}
@@ -41,16 +51,21 @@ bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const Tie
     const TierRecord record{.key = key, .space = space, .header = PageHeader(image.names[p].chain), .used_at = used_at};
     if (!Put(to, record, {image.pages[p]}, key, now)) return false;
     to.known().AddPage(key, space, to.UntilIfPut(now));
+    to.known().PutBegan(key);
     ++counts_.pages;
   }
   return true;
 }
 
+Digest PrefixWriter::ChainBeforeTail(const Scope& scope, const StoredImage& image) const {
+  return image.names.empty() ? ChainStart(options_.identity, scope) : image.names.back().chain;
+}
+
 bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space,
                               const TimeNs now) {
   const size_t whole = image.names.size();
-  const Digest chain = whole == 0 ? ChainStart(options_.identity, scope) : image.names.back().chain;
-  const std::span<const TokenId> tail = image.tokens.subspan(whole * kPageTokens);
+  const Digest chain = ChainBeforeTail(scope, image);
+  const std::span<const TokenId> tail = TailOf(image);
   const TierKey directory = DirectoryKey(chain);
   const TierKey key = StateKey(chain, tail);
   if (to.Use(key, image.used_at, now)) return true;
@@ -59,6 +74,7 @@ bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Sco
   const TierRecord record{.key = key, .space = space, .header = StateHeader(chain, tail), .used_at = image.used_at};
   if (!Put(to, record, spans, key, now)) return false;
   to.known().AddState(directory, tail, key, space, to.UntilIfPut(now));
+  to.known().PutBegan(key);
   ++counts_.states;
   if (!to.is_shared()) return true;
   // Who shares the tier finds the state by its directory alone.
@@ -67,9 +83,24 @@ bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Sco
                            .header = DirectoryHeader(tail),
                            .used_at = image.used_at,
                            .merge = MergeDirectories};
-  if (Put(to, listing, {}, key, now)) return true;
+  if (Put(to, listing, {}, key, now)) {
+    to.known().PutBegan(key);
+    return true;
+  }
   to.known().Forget(key);
   return false;
+}
+
+bool PrefixWriter::IsStored(const Scope& scope, const StoredImage& image, const TimeNs now) {
+  for (KnownTier& tier : tiers_) tier.ForgetGone();
+  const auto is_there = [&](const TierKey& key) {
+    return std::ranges::any_of(tiers_, [&](const KnownTier& tier) {
+      return tier.tier().outlives_process() && tier.known().IsThere(key, now);
+    });
+  };
+  if (!std::ranges::all_of(image.names, is_there, &PageName::key)) return false;
+  if (image.state.empty()) return true;
+  return is_there(StateKey(ChainBeforeTail(scope, image), TailOf(image)));
 }
 
 bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
@@ -89,7 +120,11 @@ bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::
   payload.keep_alive = copy;
   const auto done = [events = events_, known = &to.known(), bytes, believed](const Status& status) {
     // The index is told before it is true: who comes meanwhile has a miss.
-    if (!status.ok()) events->Post([known, believed] { known->Forget(believed); });
+    if (status.ok()) {
+      events->Leave([known, believed] { known->PutEnded(believed); });
+    } else {
+      events->Post([known, believed] { known->Forget(believed); });
+    }
     events->EndWrite(bytes);
   };
   const Status accepted = to.tier().Put(std::move(record), std::move(payload), now + options_.deadline, done);

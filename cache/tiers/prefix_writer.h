@@ -45,11 +45,15 @@ class PrefixWriter {
   // over.
   bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
 
+  // Whether all that Write would give of `image` is in tiers that outlive the process, and not only on its way there.
+  bool IsStored(const Scope& scope, const StoredImage& image, TimeNs now);
+
   const PrefixWriteCounts& counts() const { return counts_; }
 
  private:
   bool WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, TimeNs now);
   bool WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space, TimeNs now);
+  Digest ChainBeforeTail(const Scope& scope, const StoredImage& image) const;
   // `believed`: the record that is not, where this fails.
   bool Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
            const TierKey& believed, TimeNs now);

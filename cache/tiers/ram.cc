@@ -29,6 +29,7 @@ class RamStore final : public TierStore {
   explicit RamStore(const int64_t budget_bytes) : index_(budget_bytes) {}
 
   std::string_view name() const override { return "ram"; }
+  bool outlives_process() const override { return false; }
 
   std::vector<TierRecord> Inventory() override {
     const MutexLock lock(mu_);

@@ -77,6 +77,7 @@ class SimulatedTier final : public Tier {
     return puts_.Use(key, used_at) || store_->Use(key, used_at);
   }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
+  bool outlives_process() const override { return store_->outlives_process(); }
 
   bool is_paused() const override { return guard_.is_paused(clock_.Now()); }
   TierStats Stats() const override { return tally_.Read(store_->Contents(), guard_, clock_.Now()); }

@@ -125,6 +125,7 @@ class ThreadedTier final : public Tier {
   }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
   TimeNs keeps_for() const override { return store_->keeps_for(); }
+  bool outlives_process() const override { return store_->outlives_process(); }
 
   bool is_paused() const override {
     const MutexLock lock(mu_);

@@ -188,6 +188,9 @@ class Tier {
   // How long a record is kept after its Put where room is no matter; kNever: until it is evicted.
   virtual TimeNs keeps_for() const { return kNever; }
 
+  // Whether what it holds is there for the next process.
+  virtual bool outlives_process() const { return true; }
+
   // Whether it did not answer of late, so that calls are refused at once for a while: UNAVAILABLE.
   virtual bool is_paused() const { return false; }
 

@@ -16,6 +16,11 @@ void TierEvents::Post(std::function<void()> event) {
   if (wake_) wake_();
 }
 
+void TierEvents::Leave(std::function<void()> event) {
+  const MutexLock lock(mu_);
+  if (!closed_) events_.push_back(std::move(event));
+}
+
 void TierEvents::RunAll() {
   std::vector<std::function<void()>> events;
   {

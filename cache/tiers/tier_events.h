@@ -20,6 +20,8 @@ class TierEvents {
 
   // Leaves `event` for RunAll.
   void Post(std::function<void()> event);
+  // The same for what can wait until somebody comes by: nobody is woken.
+  void Leave(std::function<void()> event);
   // Runs what was left, in the order in which it came. Threads: engine.
   void RunAll();
   // `wake` is not called any more, and what is left never runs.

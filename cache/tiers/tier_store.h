@@ -106,6 +106,7 @@ class TierStore {
   virtual bool Use(const TierKey&, TimeNs) { return true; }
   virtual std::vector<TierKey> TakeGone() { return {}; }
   virtual TimeNs keeps_for() const { return kNever; }
+  virtual bool outlives_process() const { return true; }
 
   // Above the sequences of all that is there from before.
   virtual uint64_t first_sequence() const { return 1; }

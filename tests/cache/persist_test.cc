@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <optional>
 #include <thread>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "cache/tiers/stores.h"
 #include "tests/cache/tiered_rig.h"
@@ -25,6 +28,25 @@ class WorkClock final : public Clock {
   std::atomic<TimeNs> now_ = kSecond;
 };
 
+// Fails the puts that `fails` says; as a server that is away, or as a disk that is full.
+class FailingStore final : public WatchedStore {
+ public:
+  FailingStore(std::unique_ptr<TierStore> store, std::function<bool(const TierKey&)> fails,
+               const bool is_server = false)
+      : WatchedStore(std::move(store), [] {}), fails_(std::move(fails)), is_server_(is_server) {}
+
+  bool is_server() const override { return is_server_; }
+  Status Put(const TierRecord& record, TierTransfer& payload) override {
+    if (fails_(record.key)) return Unavailable("made to fail");
+    return WatchedStore::Put(record, payload);
+  }
+
+ private:
+  const std::function<bool(const TierKey&)> fails_;
+  const bool is_server_;
+};
+bool Always(const TierKey&) { return true; }
+
 class Persist : public testing::TestWithParam<bool> {
  protected:
   const StateShape& shape() const { return GetParam() ? kHybrid : kDense; }
@@ -35,6 +57,11 @@ class Persist : public testing::TestWithParam<bool> {
     std::vector<std::unique_ptr<Tier>> tiers;
     tiers.push_back(MakeThreadedTier(std::move(store), clock, {.threads = 1}));
     return std::make_unique<Rig>(shape(), int64_t{1} << 20, std::move(tiers));
+  }
+  // What Persist says of kPrompts prompts.
+  PersistReport OfPrompts(Rig& rig) {
+    for (int32_t i = 0; i < kPrompts; ++i) rig.Whole(Prompt(i));
+    return rig.cache().Persist(clock_, clock_.Now() + 60 * kSecond);
   }
   // Prompts of 4 whole pages, in the order of their use.
   static Tokens Prompt(const int32_t i) { return Ids(1000 * i, 256); }
@@ -90,7 +117,7 @@ TEST_P(Persist, WithoutTimeNothingButTheFirstIsLookedAt) {
   for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
   const PersistReport report = rig->cache().Persist(clock_, clock_.Now());
   EXPECT_TRUE(report.was_cut_short);
-  EXPECT_LE(report.given, 1);
+  EXPECT_LE(report.stored, 1);
   EXPECT_GE(report.prefixes, kPrompts);
 }
 
@@ -126,10 +153,74 @@ TEST_P(Persist, EndsWhenToldToHurry) {
 
 TEST_P(Persist, SaysThatAllIsThere) {
   const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
-  for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
-  const PersistReport report = rig->cache().Persist(clock_, clock_.Now() + 60 * kSecond);
+  const PersistReport report = OfPrompts(*rig);
   EXPECT_FALSE(report.was_cut_short);
-  EXPECT_EQ(report.given, report.prefixes);
+  EXPECT_GE(report.prefixes, kPrompts);
+  EXPECT_EQ(report.stored, report.prefixes);
+}
+
+TEST_P(Persist, CountsNothingThatATierFailedToWrite) {
+  const auto rig = RigOver(std::make_unique<FailingStore>(Disk(int64_t{1} << 24), Always), clock_);
+  const PersistReport report = OfPrompts(*rig);
+  EXPECT_FALSE(report.was_cut_short);
+  EXPECT_GE(report.prefixes, kPrompts);
+  EXPECT_EQ(report.stored, 0);
+}
+
+// After three failures nothing is written any more; before the second call nothing is on its way either.
+TEST_P(Persist, CountsNothingThatWasRefusedByATierThatIsLeftAlone) {
+  Logger("cache")->set_level(spdlog::level::off);
+  const auto rig = RigOver(std::make_unique<FailingStore>(Disk(int64_t{1} << 24), Always, /*is_server=*/true), clock_);
+  for (int i = 0; i < 2; ++i) {
+    const PersistReport report = OfPrompts(*rig);
+    EXPECT_FALSE(report.was_cut_short);
+    EXPECT_GE(report.prefixes, kPrompts);
+    EXPECT_EQ(report.stored, 0);
+  }
+}
+
+// The first half of all records is that of the prompts used last: what is counted is what the next process finds.
+TEST_P(Persist, OfADiskThatFailsHalfOfTheWayCountsWhatTheNextProcessFinds) {
+  int left = kPrompts / 2 * (GetParam() ? 4 + 2 : 4);
+  {
+    const auto rig = RigOver(
+        std::make_unique<FailingStore>(Disk(int64_t{1} << 24), [&](const TierKey&) { return --left < 0; }), clock_);
+    const PersistReport report = OfPrompts(*rig);
+    EXPECT_FALSE(report.was_cut_short);
+    EXPECT_EQ(2 * report.stored, report.prefixes);
+  }
+  const auto rig = RigOver(Disk(int64_t{1} << 24), clock_);
+  for (int32_t i = 0; i < kPrompts; ++i) {
+    EXPECT_EQ(rig->Whole(Join(Prompt(i), Ids(7, 20))).state_tokens, i < kPrompts / 2 ? 0 : 256) << i;
+  }
+}
+
+// A page is put with the first prompt that begins with it, and may be taken for there by the others until that fails.
+TEST_P(Persist, CountsNoPrefixOfWhichAPageIsMissingThatAnotherOneBrought) {
+  std::optional<TierKey> shared;
+  const auto rig = RigOver(std::make_unique<FailingStore>(Disk(int64_t{1} << 24),
+                                                          [&](const TierKey& key) {
+                                                            if (!shared.has_value()) shared = key;
+                                                            return key == *shared;
+                                                          }),
+                           clock_);
+  for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Join(Ids(0, 64), Prompt(i + 1)));
+  const PersistReport report = rig->cache().Persist(clock_, clock_.Now() + 60 * kSecond);
+  EXPECT_GE(report.prefixes, kPrompts);
+  EXPECT_EQ(report.stored, 0);
+}
+
+TEST_P(Persist, CountsNothingThatEndsWithTheProcess) {
+  const auto over = [&](const bool has_disk) {
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(Threaded(MakeRamStore(int64_t{1} << 24), clock_));
+    if (has_disk) tiers.push_back(Threaded(std::make_unique<FailingStore>(Disk(int64_t{1} << 24), Always), clock_));
+    Rig rig(shape(), int64_t{1} << 20, std::move(tiers));
+    return OfPrompts(rig);
+  };
+  EXPECT_EQ(over(/*has_disk=*/false).prefixes, 0);
+  EXPECT_GE(over(/*has_disk=*/true).prefixes, kPrompts);
+  EXPECT_EQ(over(/*has_disk=*/true).stored, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Persist, testing::Bool(),

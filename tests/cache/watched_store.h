@@ -29,6 +29,7 @@ class WatchedStore : public TierStore {
   Status Drop(const TierSpaces& of, TierTransfer& call) override { return store_->Drop(of, call); }
   bool Use(const TierKey& key, const TimeNs used_at) override { return store_->Use(key, used_at); }
   std::vector<TierKey> TakeGone() override { return store_->TakeGone(); }
+  bool outlives_process() const override { return store_->outlives_process(); }
   uint64_t first_sequence() const override { return store_->first_sequence(); }
   TierContents Contents() const override { return store_->Contents(); }
 
