@@ -168,6 +168,10 @@ PlanReport CacheManager::ExplainPlan(const PrefixQuery& query) { return impl_->m
 
 int64_t CacheManager::DeadKvBytes() const { return impl_->memory.DeadKvBytes(); }
 
-void CacheManager::CheckIntegrity() const { impl_->memory.CheckIntegrity(); }
+void CacheManager::CheckIntegrity() const {
+  impl_->memory.CheckIntegrity();
+  if (impl_->duel != nullptr) impl_->duel->CheckIntegrity();
+  impl_->tiers.CheckIntegrity();
+}
 
 }  // namespace invar::cache

@@ -99,6 +99,8 @@ class CacheManager {
   PlanReport ExplainPlan(const PrefixQuery& query);
   // Cached KV that no checkpoint makes usable: what the next pass frees first. Walks everything.
   int64_t DeadKvBytes() const;
+  // Recounts everything: blocks and tree, what eviction, planner and duel know, what is known of tiers. Stops the
+  // process where something differs.
   void CheckIntegrity() const;
 
  private:

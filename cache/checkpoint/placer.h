@@ -52,6 +52,7 @@ class CheckpointPlacer {
   void Explain(const PrefixQuery& query, const std::optional<ClassKey>& key, int32_t private_from, PlanReport& report);
   // What was planned and learned so far.
   void AddTo(PlacementReport& report) const;
+  void CheckIntegrity() const { planner_.CheckIntegrity(); }
 
  private:
   TimeNs Now() const { return clock_ == nullptr ? 0 : clock_->Now(); }

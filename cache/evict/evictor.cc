@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <queue>
 #include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "base/check.h"
@@ -272,6 +273,16 @@ void Evictor::Promote(const Node& node) {
 
 void Evictor::ForgetProbation(const std::function<bool(const Scope&)>& is_meant) {
   std::erase_if(probation_, [&](const Node* const node) { return is_meant(RadixTree::ScopeOf(*node)); });
+}
+
+void Evictor::CheckIntegrity() const {
+  if (probation_.empty()) return;
+  const std::unordered_set<const Node*> waiting(probation_.begin(), probation_.end());
+  Check(waiting.size() == probation_.size(), "a node is on probation once", waiting.size(), probation_.size());
+  size_t found = 0;
+  tree_.ForEach(
+      [&](const Scope&, const Node& node) { found += node.checkpoint.has_value() && waiting.contains(&node) ? 1 : 0; });
+  Check(found == waiting.size(), "what is on probation is in the tree, with a checkpoint", found, waiting.size());
 }
 
 int64_t Evictor::DeadKvBytes() const {

@@ -56,6 +56,8 @@ class Evictor {
   double price_per_byte() const { return price_per_byte_; }
 
   const EvictionCounts& counts() const { return counts_; }
+  // Looks every node on probation up in the tree; stops the process where one is gone.
+  void CheckIntegrity() const;
 
  private:
   class Pass;

@@ -59,4 +59,10 @@ void DuelDirectories::Flush(const FlushOptions& what) {
   }
 }
 
+void DuelDirectories::CheckIntegrity() const {
+  for (const std::unique_ptr<PrefixCache>& directory : directories_) {
+    if (directory != nullptr) directory->CheckIntegrity();
+  }
+}
+
 }  // namespace invar::cache

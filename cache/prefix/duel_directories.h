@@ -29,6 +29,7 @@ class DuelDirectories {
   // A sequence ends with `computed` tokens and leaves them.
   void PlayEnd(const Scope& scope, std::span<const TokenId> computed, CheckpointKind kind, TimeNs now);
   void Flush(const FlushOptions& what);
+  void CheckIntegrity() const;
 
   // What to follow.
   const EvictionOrder& winner() const { return *orders_[score_.winner()]; }

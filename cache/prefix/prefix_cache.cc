@@ -463,6 +463,8 @@ PlacementReport PrefixCache::Report() const {
 void PrefixCache::CheckIntegrity() const {
   memory_.CheckIntegrity();
   tree_.CheckIntegrity();
+  placer_.CheckIntegrity();
+  evictor_.CheckIntegrity();
 }
 
 }  // namespace invar::cache

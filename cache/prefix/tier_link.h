@@ -43,6 +43,7 @@ class TierLink final : public EvictionListener {
   void Evicting(Node& node, TimeNs now) override { Write(node, now); }
 
   void AddTo(PlacementReport& report) const;
+  void CheckIntegrity() const { store_.CheckIntegrity(); }
 
  private:
   struct Prefix;

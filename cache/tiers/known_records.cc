@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace invar::cache {
 
 std::span<const KnownRecords::State> KnownRecords::StatesOf(const TierKey& directory) const {
@@ -74,6 +76,36 @@ void KnownRecords::Forget(const TierSpaces& of) {
     const Spaces::iterator here = space++;  // Goes with the last of its records.
     for (size_t left = here->second.size(); left > 0; --left) Erase(records_.find(*here->second.back()));
   }
+}
+
+void KnownRecords::CheckIntegrity() const {
+  Check(records_.size() <= records_max_, "no more is known than may be", records_.size());
+  size_t in_spaces = 0;
+  for (const auto& [space, keys] : spaces_) {
+    Check(!keys.empty(), "a space has records");
+    in_spaces += keys.size();
+    for (size_t at = 0; at < keys.size(); ++at) {
+      const auto record = records_.find(*keys[at]);
+      Check(record != records_.end() && record->second.space->first == space && record->second.at == at,
+            "a record is where its space has it", at);
+    }
+  }
+  Check(in_spaces == records_.size(), "every record is of a space", in_spaces, records_.size());
+  size_t states = 0;
+  for (const auto& [key, record] : records_) {
+    Check(record.puts_under_way >= 0, "puts end once", record.puts_under_way);
+    states += record.directory.has_value() ? 1 : 0;
+  }
+  size_t listed = 0;
+  for (const auto& [directory, of] : states_) {
+    Check(!of.empty(), "a directory has states");
+    listed += of.size();
+    for (const State& state : of) {
+      const auto record = records_.find(state.key);
+      Check(record != records_.end() && record->second.directory == directory, "a state is known by its directory");
+    }
+  }
+  Check(listed == states, "every state is in a directory, once", listed, states);
 }
 
 }  // namespace invar::cache

@@ -53,6 +53,8 @@ class KnownRecords {
   void Forget(const TierSpaces& of);
 
   size_t count() const { return records_.size(); }
+  // Recounts; stops the process where something differs.
+  void CheckIntegrity() const;
 
  private:
   // Records of a space, in no order. By space, so that those that begin alike stand together.

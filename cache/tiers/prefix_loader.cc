@@ -115,6 +115,17 @@ void PrefixLoader::Drop(const FlushOptions& of) {
   for (const auto& [ticket, load] : loads_) load->is_dropped = load->is_dropped || of.Covers(load->scope);
 }
 
+void PrefixLoader::CheckIntegrity() const {
+  int64_t bytes = 0;
+  for (const auto& [ticket, load] : loads_) {
+    Check(load->ticket == ticket, "a load is found by its ticket", ticket);
+    if (load->buffers == nullptr) continue;
+    for (const std::vector<std::byte>& page : load->buffers->pages) bytes += std::ssize(page);
+    bytes += std::ssize(load->buffers->state);
+  }
+  Check(bytes == copy_bytes_, "copies of loads are counted", bytes, copy_bytes_);
+}
+
 // --- What to read ---
 
 // The deepest resume point for which there is room: pages without a gap from what memory has, and (of recurrent models)

@@ -68,6 +68,7 @@ class PrefixLoader {
   void Drop(const FlushOptions& of);
 
   const PrefixLoadCounts& counts() const { return counts_; }
+  void CheckIntegrity() const;
 
  private:
   struct Load;

@@ -59,6 +59,12 @@ void PrefixStore::Drop(const FlushOptions& of, const TimeNs now) {
   drops_.Drop(SpacesOf(of), now);
 }
 
+void PrefixStore::CheckIntegrity() const {
+  for (const KnownTier& tier : tiers_) tier.known().CheckIntegrity();
+  loader_.CheckIntegrity();
+  events_->CheckIntegrity();
+}
+
 std::vector<std::pair<std::string_view, TierStats>> PrefixStore::Stats() const {
   std::vector<std::pair<std::string_view, TierStats>> stats;
   for (const KnownTier& tier : tiers_) stats.emplace_back(tier.tier().name(), tier.tier().Stats());

@@ -72,6 +72,9 @@ class PrefixStore {
     return events_->AwaitEnd(ended, clock, deadline, hurry);
   }
 
+  // Recounts what is known of the tiers and what copies hold; stops the process where something differs.
+  void CheckIntegrity() const;
+
   const PrefixWriteCounts& writes() const { return writer_.counts(); }
   const PrefixLoadCounts& loads() const { return loader_.counts(); }
   std::vector<std::pair<std::string_view, TierStats>> Stats() const;

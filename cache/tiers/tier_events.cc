@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
+
 namespace invar::cache {
 
 void TierEvents::Post(std::function<void()> event) {
@@ -82,6 +84,12 @@ bool TierEvents::AwaitEnd(const int64_t ended, const Clock& clock, const TimeNs 
     end_.WaitFor(mu_, std::chrono::nanoseconds(left));
   }
   return true;
+}
+
+void TierEvents::CheckIntegrity() const {
+  const MutexLock lock(mu_);
+  Check(writing_ >= 0 && writing_bytes_ >= 0 && (writing_ > 0 || writing_bytes_ == 0),
+        "only writes under way hold bytes", writing_, writing_bytes_);
 }
 
 }  // namespace invar::cache

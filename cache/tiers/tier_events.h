@@ -38,6 +38,7 @@ class TierEvents {
   int64_t ended() const;
   // Waits until more than `ended` have. False: `deadline` or `hurry` came first.
   bool AwaitEnd(int64_t ended, const Clock& clock, TimeNs deadline, const std::stop_token& hurry) const;
+  void CheckIntegrity() const;
 
  private:
   mutable Mutex mu_;

@@ -182,6 +182,7 @@ TEST(Evictor, LeavesNoDeadKvAfterAnyPass) {
         ASSERT_EQ(rig.evictor_.DeadKvBytes(), 0) << name << " seed " << seed;
         rig.tree_.CheckIntegrity();
         rig.memory_.CheckIntegrity();
+        rig.evictor_.CheckIntegrity();
       }
     }
   }
@@ -240,6 +241,7 @@ TEST(Evictor, ProbationEvictsTheLongestWaitingFirstAndSparesWhatWasUsed) {
   EXPECT_TRUE(rig.HasCheckpoint(paths[2], 100));
   EXPECT_TRUE(rig.HasCheckpoint(paths[3], 100));
   EXPECT_EQ(rig.evictor_.probation_count(), 2);
+  rig.evictor_.CheckIntegrity();
 }
 
 TEST(Evictor, APassForgetsWhatItEvictsFromProbation) {
@@ -250,6 +252,17 @@ TEST(Evictor, APassForgetsWhatItEvictsFromProbation) {
   rig.evictor_.PutOnProbation(rig.Checkpoint(tokens, 128), 10 * kStateBytes, kSecond);
   ASSERT_TRUE(rig.Free(100'000, *order, kSecond));
   EXPECT_EQ(rig.evictor_.probation_count(), 0);
+}
+
+TEST(Evictor, ARecountFindsWhatLeftTheTreeBehindItsBack) {
+  Rig rig(1 << 20);
+  const Tokens tokens = Ids(0, 128);
+  rig.Add(tokens, kSecond);
+  Node& node = rig.Checkpoint(tokens, 128);
+  rig.evictor_.PutOnProbation(node, 10 * kStateBytes, kSecond);
+  rig.evictor_.CheckIntegrity();
+  node.checkpoint.reset();
+  EXPECT_DEATH(rig.evictor_.CheckIntegrity(), "what is on probation is in the tree");
 }
 
 TEST(Evictor, KeepsWhatIsComeBackToOverWhatIsOnlyNewer) {

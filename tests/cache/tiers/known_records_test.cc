@@ -99,6 +99,7 @@ TEST(KnownRecordsTest, ForgetsAndKeepsLikeAPlainList) {
           known.AddPage(list.back().key, list.back().space, kNever);
         }
     }
+    known.CheckIntegrity();
     ASSERT_EQ(known.count(), list.size()) << i;
     for (const Entry& entry : list) ASSERT_TRUE(known.Has(entry.key, 0)) << i;
   }
@@ -112,6 +113,7 @@ TEST(KnownRecordsTest, NeverHoldsMoreThanItMay) {
   for (uint64_t i = 0; i < 1000; ++i) {
     known.AddPage(MadeKey(2 * i), MadeSpace(1), kNever);
     known.AddState(MadeKey(7), {}, MadeKey(2 * i + 1), MadeSpace(1), kNever);
+    known.CheckIntegrity();
     ASSERT_LE(known.count(), 10u);
     ASSERT_LE(known.StatesOf(MadeKey(7)).size(), 10u);
     EXPECT_TRUE(known.Has(MadeKey(2 * i + 1), 0));
