@@ -29,8 +29,9 @@ class PrefixLease {
   // What the sequence found when it began.
   const PrefixMatch& match() const { return match_; }
   const Scope& scope() const { return scope_; }
-  // Whether it leaves something in the cache.
+  // Whether it leaves something in the cache, and whether it did before pages were given up.
   bool publishes() const { return publishes_; }
+  bool published_before_parting() const { return published_before_parting_; }
 
  private:
   friend class PrefixCache;
@@ -43,8 +44,8 @@ class PrefixLease {
 
   Scope scope_;
   bool publishes_ = true;
-  bool published_until_parted_ = false;  // What publishes_ was before pages were given up.
-  int32_t parted_ = 0;                   // Pages given up, from the first on.
+  bool published_before_parting_ = false;  // What publishes_ was before pages were given up.
+  int32_t parted_ = 0;                     // Pages given up, from the first on.
   PrefixMatch match_;
   PageTable pages_;
   SlotRef slot_;

@@ -81,6 +81,8 @@ struct Config {
         int64_t budget = int64_t{16} << 30;
         bool direct = false;
         int64_t staging = int64_t{64} << 20;
+        bool synchronous = false;
+        Duration gap{0};
       } slow_tier;
     } speculation;
     struct Approximate {

@@ -166,6 +166,13 @@ std::vector<Field> MakeFields() {
        "Memory for layers on their way, beside engine.kv_budget: two of each request that verifies at least, so it "
        "says "
        "how many do at once."},
+      {"engine.speculation.slow_tier.synchronous",
+       BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.slow_tier.synchronous; }},
+       "All draft, then all are verified, instead of some drafting while others' KV streams: for comparison."},
+      {"engine.speculation.slow_tier.gap",
+       DurationKind{+[](Config& c) -> Duration& { return c.engine.speculation.slow_tier.gap; }, milliseconds(0),
+                    minutes(60)},
+       "Longest time that a request should wait between two verifies; fewer share the slow tier then. 0s: any."},
 
       {"engine.approximate.allowed", BoolKind{+[](Config& c) -> bool& { return c.engine.approximate.allowed; }},
        "Whether requests may ask for APPROXIMATE answers, decoded on compressed KV; they never touch those of others."},

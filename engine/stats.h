@@ -54,8 +54,11 @@ struct SlowTierStats {
   int64_t read_ns = 0;   // That reading them took,
   int64_t stall_ns = 0;  // and that forwards waited for it.
   int64_t failures = 0;
+  int64_t drafted_beside_streams = 0;  // Tokens drafted while a stream was on its way.
   // Now.
-  int64_t away = 0;  // Sequences.
+  int64_t staggered = 1;  // Whether rounds are taken to pay; 0: those who are away come back as there is room.
+  double gain = 1;        // Expected of them over plain decoding.
+  int64_t away = 0;       // Sequences.
   int64_t used_bytes = 0;
 };
 

@@ -254,7 +254,7 @@ void PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> 
 void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId> computed, const int32_t pages,
                               const TimeNs now) {
   Check(lease.emissions_.empty(), "a span is committed before its pages go");
-  if (lease.parted_ == 0) lease.published_until_parted_ = lease.publishes_;
+  if (lease.parted_ == 0) lease.published_before_parting_ = lease.publishes_;
   const bool shares = std::exchange(lease.publishes_, false);
   if (shares) Publish(lease, computed, now);
   lease.places_.clear();
@@ -290,7 +290,7 @@ void PrefixCache::TakeBackPages(PrefixLease& lease, std::vector<PageRef> pages) 
   Check(static_cast<int32_t>(pages.size()) == lease.parted_, "all that was given up comes back", pages.size(),
         lease.parted_);
   lease.pages_.Prepend(std::move(pages));
-  lease.publishes_ = lease.published_until_parted_;
+  lease.publishes_ = lease.published_before_parting_;
   lease.parted_ = 0;
 }
 

@@ -40,7 +40,7 @@ Step Admission::PlanAndAdmit(const double prefill_rate) {
 MemoryNeed Admission::Need() {
   TakeSnapshot();
   LookUpNext();
-  return {.free_pages = snapshot_.free_pages, .wanted_pages = PagesWanted(snapshot_, limits_)};
+  return {.free_pages = snapshot_.free_pages, .wanted = FindPagesWanted(snapshot_, limits_)};
 }
 
 void Admission::TakeSnapshot() {

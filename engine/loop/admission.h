@@ -29,7 +29,7 @@ inline constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 // Of pages, in the fast tier.
 struct MemoryNeed {
   int32_t free_pages = 0;
-  int32_t wanted_pages = 0;
+  PagesWanted wanted;
 };
 
 class Admission {

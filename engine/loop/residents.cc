@@ -20,8 +20,10 @@ bool Residents::Move() {
   }
   if (residents_.empty()) return false;
   if (tier_->IsOpen()) {
-    const MemoryNeed need = eager_ ? MemoryNeed{.wanted_pages = INT32_MAX} : admission_.Need();
-    const Residency plan = PlanResidency(residents_, need.free_pages, need.wanted_pages);
+    const MemoryNeed need = admission_.Need();
+    Residency plan = PlanResidency(residents_, need.free_pages, Wanted(need.wanted));
+    // While rounds do not pay, whoever is out may only come back.
+    if (rounds_.choice().mode == DecodeMode::kPlain && !eager_) plan.leave.clear();
     for (const SequenceId id : plan.leave) {
       Sequence& sequence = live_.Find(id);
       sequence.SetAway(tier_->Make());
@@ -34,16 +36,31 @@ bool Residents::Move() {
       moves = true;
     }
   }
-  return GiveTurns() || moves;
+  return moves;
+}
+
+// For a newcomer others move out only while the link serves one more.
+int32_t Residents::Wanted(const PagesWanted& wanted) const {
+  if (eager_) return INT32_MAX;
+  const bool serves = static_cast<int32_t>(residents_.size()) < rounds_.choice().residents;
+  return wanted.running + (serves ? wanted.next : 0);
 }
 
 // A step of the way, or a page that has become whole. Drafts must not miss what goes.
 void Residents::GoOut(Sequence& sequence) {
+  if (sequence.round().stream != nullptr) return;  // It is being read.
   AwayKv& away = *sequence.away();
   const bool may_go = speculator_.DraftsWithoutFullKv(sequence) && tier_->IsOpen();
   const bool all = may_go && tier_->Write(away, sequence.lease(), sequence.computed());
   if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
   if (away.pages() == 0 && !may_go) sequence.SetAway(nullptr);
+}
+
+void Residents::ComeBackAtEnd(Sequence& sequence) {
+  if (sequence.away_pages() == 0 || !sequence.lease().published_before_parting() || !tier_->IsOpen()) return;
+  const MemoryNeed need = admission_.Need();
+  if (need.free_pages - need.wanted.running < sequence.away_pages()) return;
+  if (tier_->Return(*sequence.away(), sequence.lease())) sequence.SetAway(nullptr);
 }
 
 bool Residents::MayLeave(const Sequence& sequence) const {
@@ -57,48 +74,19 @@ ResidentView Residents::ViewOf(Sequence& sequence) const {
   const int32_t away = sequence.away_pages();
   const int32_t whole = sequence.computed() / kernels::kPageTokens - away;
   return {.id = sequence.id(),
-          .may_leave = MayLeave(sequence),
+          .may_leave = away == 0 && MayLeave(sequence),
           .leaving = sequence.away() != nullptr && away == 0,
-          .drafts = speculator_.DraftsWithoutFullKv(sequence),
+          .drafts = speculator_.ViewTokens(sequence) > 0,
           .gives = std::min(whole, sequence.own_pages(cache_.memory().pages())),
-          .away = away};
-}
-
-// Who has waited longest goes first, as many as staging memory has room for.
-bool Residents::GiveTurns() {
-  std::vector<Sequence*> away;
-  for (const auto& [id, sequence] : live_) {
-    sequence->SetWaits(false);
-    if (sequence->away_pages() > 0 && !sequence->paused()) away.push_back(sequence.get());
-  }
-  std::stable_sort(away.begin(), away.end(), [this](const Sequence* const a, const Sequence* const b) {
-    return last_turn_[a->id()] < last_turn_[b->id()];
-  });
-  int64_t bytes = 0;
-  int64_t streams = 0;
-  ++turns_;
-  for (Sequence* const sequence : away) {
-    bytes += tier_->LeastStagingBytes(*sequence->away());
-    const bool waits = streams > 0 && bytes > tier_->staging_bytes();
-    sequence->SetWaits(waits);
-    if (waits) continue;
-    ++streams;
-    last_turn_[sequence->id()] = turns_;
-  }
-  std::erase_if(last_turn_, [this](const auto& entry) { return live_.FindOrNull(entry.first) == nullptr; });
-  staging_each_ = tier_->staging_bytes() / std::max<int64_t>(1, streams);
-  return static_cast<int64_t>(away.size()) > streams;
-}
-
-std::unique_ptr<LayerStream> Residents::StreamOf(Sequence& sequence) {
-  const AwayKv& away = *sequence.away();
-  sequence.AddStreamed(away.PartBytes(0) * static_cast<int64_t>(away.parts().layers));
-  return tier_->Stream(away, staging_each_);
+          .away = sequence.round().stream != nullptr ? 0 : away};
 }
 
 SlowTierStats Residents::stats() const {
   if (tier_ == nullptr) return {};
   SlowTierStats stats = tier_->stats();
+  stats.staggered = rounds_.choice().mode == DecodeMode::kStaggered ? 1 : 0;
+  stats.gain = rounds_.choice().gain;
+  stats.drafted_beside_streams = rounds_.drafted_beside_streams();
   stats.away =
       std::count_if(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->away_pages() > 0; });
   return stats;

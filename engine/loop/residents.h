@@ -1,11 +1,9 @@
 // Residents: whose full KV lies in the fast tier. Looks at the live sequences after they have drafted, asks
-// PlanResidency() and moves what it says; then says whose KV streams into the next forward, where staging memory does
-// not hold layers of all.
+// PlanResidency() and moves what it says, as far as rounds pay (rounds.h).
 // Threads: engine thread only.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "cache/cache_manager.h"
 #include "engine/loop/admission.h"
 #include "engine/loop/live_sequences.h"
+#include "engine/loop/rounds.h"
 #include "engine/loop/sequence.h"
 #include "engine/slow/residency.h"
 #include "engine/slow/slow_tier.h"
@@ -24,13 +23,19 @@ class Residents {
  public:
   // `tier` may be null: then all are residents. `eager`: whoever may leave does. Requires: references outlive this.
   Residents(SlowTier* tier, const bool eager, cache::CacheManager& cache, LiveSequences& live,
-            const Speculator& speculator, Admission& admission)
-      : tier_(tier), eager_(eager), cache_(cache), live_(live), speculator_(speculator), admission_(admission) {}
+            const Speculator& speculator, Admission& admission, const Rounds& rounds)
+      : tier_(tier),
+        eager_(eager),
+        cache_(cache),
+        live_(live),
+        speculator_(speculator),
+        admission_(admission),
+        rounds_(rounds) {}
 
-  // Before the plan of a step. True: somebody moves, or waits for a turn, so that a step follows in any case.
+  // Before the plan of a step. True: somebody moves, so that a step follows in any case.
   bool Move();
-  // What brings the KV of a sequence that is away into the forward of this step.
-  std::unique_ptr<LayerStream> StreamOf(Sequence& sequence);
+  // The sequence has ended: what is away comes back to be published with the rest, where there is room for it.
+  void ComeBackAtEnd(Sequence& sequence);
   // A stream of this step failed.
   void Failed(const Status& status) { tier_->Failed(status); }
 
@@ -40,7 +45,7 @@ class Residents {
   bool MayLeave(const Sequence& sequence) const;
   ResidentView ViewOf(Sequence& sequence) const;
   void GoOut(Sequence& sequence);
-  bool GiveTurns();
+  int32_t Wanted(const PagesWanted& wanted) const;
 
   // Set at construction.
   SlowTier* const tier_;
@@ -49,11 +54,9 @@ class Residents {
   LiveSequences& live_;
   const Speculator& speculator_;
   Admission& admission_;
+  const Rounds& rounds_;
 
-  int64_t staging_each_ = 0;  // Of this step's streams.
-  int64_t turns_ = 0;
-  std::map<SequenceId, int64_t> last_turn_;  // Of those that are away.
-  std::vector<ResidentView> residents_;      // Kept between steps for its memory.
+  std::vector<ResidentView> residents_;  // Kept between steps for its memory.
 };
 
 }  // namespace invar::engine

@@ -49,7 +49,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .checkpoints = work[i].checkpoints,
                       .kv_from = Position(there),
                       .view = view,
-                      .away = work[i].stream.get(),
+                      .away = sequence.round().stream.get(),
                       .away_pages = sequence.away_pages(),
                       .observer = observer,
                       .state_log = log});

@@ -12,7 +12,6 @@
 #include "cache/cache_memory.h"
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
-#include "engine/slow/layer_streams.h"
 #include "models/model.h"
 #include "models/state_log_memory.h"
 
@@ -22,8 +21,7 @@ namespace invar::engine {
 struct SpanWork {
   Sequence* sequence = nullptr;
   std::vector<models::StateCopy> checkpoints;
-  std::unique_ptr<LayerStream> stream = nullptr;  // Of one whose old pages are away.
-  int32_t certain = 0;                            // For Settle.
+  int32_t certain = 0;  // For Settle.
 };
 
 class Runner {

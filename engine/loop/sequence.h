@@ -26,6 +26,7 @@
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
 #include "engine/slow/away_kv.h"
+#include "engine/slow/round.h"
 #include "engine/transfer/inbound_prefixes.h"
 #include "models/text.h"
 
@@ -90,7 +91,13 @@ class Sequence {
   // Null where all its KV lies in the fast tier, and nothing of it is on its way out.
   AwayKv* away() { return away_.get(); }
   const AwayKv* away() const { return away_.get(); }
-  void SetAway(std::unique_ptr<AwayKv> away) { away_ = std::move(away); }
+  void SetAway(std::unique_ptr<AwayKv> away) {
+    round_ = {};
+    away_ = std::move(away);
+  }
+  // Of one that is away.
+  Round& round() { return round_; }
+  const Round& round() const { return round_; }
   // Whether it stands aside in this step: its KV has no turn to come.
   bool waits() const { return waits_; }
   void SetWaits(const bool waits) { waits_ = waits; }
@@ -115,6 +122,7 @@ class Sequence {
   cache::PrefixLease Preempt();
   void ForgetComputed() {
     computed_ = 0;
+    round_ = {};
     away_.reset();
     waits_ = false;
     if (view_ != nullptr) view_->Forget();
@@ -165,6 +173,7 @@ class Sequence {
   OwnPages own_pages_;
   const std::unique_ptr<ServedView> view_;
   std::unique_ptr<AwayKv> away_;
+  Round round_;  // Behind what it streams.
   bool waits_ = false;
   int64_t streamed_bytes_ = 0;
   PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.

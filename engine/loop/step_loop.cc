@@ -57,6 +57,14 @@ SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& 
           .log_head_rows = LogHeadRows(spec)};
 }
 
+Rounds::Options RoundOptionsOf(const EngineOptions& options) {
+  Rounds::Options rounds{.synchronous = options.slow_tier.synchronous,
+                         .limits = {.draft_max = options.draft_tokens_max},
+                         .draft_memory_bytes = options.draft_memory_bytes};
+  if (options.slow_tier.gap_s_max > 0) rounds.limits.gap_s_max = options.slow_tier.gap_s_max;
+  return rounds;
+}
+
 cache::Backing BackingOf(const EngineOptions& options) {
   return options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory;
 }
@@ -100,7 +108,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                                                               cache_, clock)),
       live_(runner_.model(), cache_, inbound_, speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, inbound_, live_, clock),
-      residents_(slow_tier_.get(), options.slow_tier.eager, cache_, live_, speculator_, admission_),
+      rounds_(slow_tier_.get(), RoundOptionsOf(options), spec(), cache_.memory(), live_, speculator_),
+      residents_(slow_tier_.get(), options.slow_tier.eager, cache_, live_, speculator_, admission_, rounds_),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
@@ -120,10 +129,12 @@ bool StepLoop::RunOneStep() {
 
   const int64_t moves_before = live_.moves();
   Draft();
-  const bool resides = residents_.Move();
+  const bool moves = residents_.Move();
+  const bool goes_on = rounds_.GoOn(OnlyAwayRun());
   const Step step = admission_.PlanAndAdmit(prefill_rate_);
   RunSpans(step);
-  if (!had_mail && !arrived && !ended && !resides && live_.moves() == moves_before && step.empty()) return false;
+  if (!had_mail && !arrived && !ended && !moves && !goes_on && live_.moves() == moves_before && step.empty())
+    return false;
 
   PublishStats();
   if (options_.check_integrity_every_step) CheckIntegrity();
@@ -182,7 +193,8 @@ void StepLoop::EndWhatMustEnd(const Mail& mail) {
 void StepLoop::Draft() {
   decoding_.clear();
   for (const auto& [id, sequence] : live_) {
-    if (sequence->state() == SequenceState::kDecode && !sequence->paused()) decoding_.push_back(sequence.get());
+    const bool decodes = sequence->state() == SequenceState::kDecode && !sequence->paused();
+    if (decodes && sequence->away_pages() == 0) decoding_.push_back(sequence.get());
   }
   speculator_.Propose(decoding_);
 }
@@ -199,7 +211,6 @@ void StepLoop::RunSpans(const Step& step) {
     Sequence& sequence = *batch_[i].sequence;
     const int32_t end = step.spans[i].first + step.spans[i].length;
     cache_.Extend(sequence.lease(), end - sequence.saved_tokens(), now);
-    if (sequence.away_pages() > 0) batch_[i].stream = residents_.StreamOf(sequence);
   }
   // What is not certain may not be kept: a draft's checkpoints wait until it is verified.
   for (size_t i = 0; i < batch_.size(); ++i) {
@@ -211,7 +222,7 @@ void StepLoop::RunSpans(const Step& step) {
   ends_.clear();
   for (size_t i = 0; i < results.size(); ++i) {
     const Outcome outcome =
-        HasFullKv(batch_[i]) ? reader_.Read(*batch_[i].sequence, results[i]) : Outcome{0, End::kLost};
+        HasFullKv(*batch_[i].sequence) ? reader_.Read(*batch_[i].sequence, results[i]) : Outcome{0, End::kLost};
     batch_[i].certain = outcome.rows;
     ends_.push_back(outcome.end);
     if (step.spans[i].drafted > 0 && outcome.rows > 0 && outcome.end != End::kNotFinite) {
@@ -223,7 +234,8 @@ void StepLoop::RunSpans(const Step& step) {
   ++stats_.steps;
   stats_.last_step_ns = clock_.Now();
   const TimeNs took = stats_.last_step_ns - begin;
-  speculator_.StepTook(step.spans, took);
+  const TimeNs waited = rounds_.StepTook(step.spans, took);
+  speculator_.StepTook(step.spans, took - waited);
   LearnRate(stats_.prefill_tokens - prefilled_before, took);
 }
 
@@ -238,13 +250,20 @@ void StepLoop::MakeViewReady(Sequence& sequence) {
   stats_.views.upkeep_ns += clock_.Now() - begin;
 }
 
-// Whether the span really saw all of its sequence's KV; ends what brought it.
-bool StepLoop::HasFullKv(SpanWork& work) {
-  if (work.stream == nullptr) return true;
-  const Status status = work.stream->status();
-  work.stream.reset();
+// Whether its span really saw all of the sequence's KV; ends the round that brought it.
+bool StepLoop::HasFullKv(Sequence& sequence) {
+  if (sequence.round().stream == nullptr) return true;
+  const Status status = sequence.round().stream->status();
+  sequence.round() = {};
   if (!status.ok()) residents_.Failed(status);
   return status.ok();
+}
+
+bool StepLoop::OnlyAwayRun() const {
+  return std::none_of(live_.begin(), live_.end(), [](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.running() && !sequence.paused() && sequence.away_pages() == 0;
+  });
 }
 
 void StepLoop::Emit(SpanWork& work, const int32_t first, const int32_t rows) {
@@ -262,8 +281,9 @@ void StepLoop::Settle(Sequence& sequence, const End end) {
   // Its tokens are all there; what they were computed from is computed again.
   if (end == End::kLost) return live_.Preempt(sequence);
   cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
-  if (end == End::kFinished) return live_.Finish(sequence, KvBytes(sequence));
-  live_.Export(sequence);
+  if (end != End::kFinished) return live_.Export(sequence);
+  residents_.ComeBackAtEnd(sequence);
+  live_.Finish(sequence, KvBytes(sequence));
 }
 
 void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {

@@ -16,6 +16,7 @@
 #include "engine/loop/inbox.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/residents.h"
+#include "engine/loop/rounds.h"
 #include "engine/loop/row_reader.h"
 #include "engine/loop/runner.h"
 #include "engine/loop/sequence.h"
@@ -59,7 +60,8 @@ class StepLoop {
   void Draft();
   void RunSpans(const Step& step);
   void MakeViewReady(Sequence& sequence);
-  bool HasFullKv(SpanWork& work);
+  bool HasFullKv(Sequence& sequence);
+  bool OnlyAwayRun() const;
   void Emit(SpanWork& work, int32_t first, int32_t rows);
   void Settle(Sequence& sequence, End end);
   void LearnRate(int64_t prefilled, TimeNs took);
@@ -88,6 +90,7 @@ class StepLoop {
   std::unique_ptr<SlowTier> slow_tier_;  // Before the sequences, whose KV lies in it.
   LiveSequences live_;
   Admission admission_;
+  Rounds rounds_;
   Residents residents_;
   RowReader reader_;
   double prefill_rate_ = 0;  // Tokens a second of the last larger steps; 0: none yet.

@@ -21,13 +21,17 @@ std::optional<TokenId> DraftSampler::Next(const std::span<const float> logits) {
   // Before min_tokens none is ever chosen.
   const std::vector<TokenId>& stops = start_.stopping.stop_token_ids;
   if (std::find(stops.begin(), stops.end(), *token) != stops.end()) return std::nullopt;
+  Take(*token);
+  return token;
+}
+
+void DraftSampler::Take(const TokenId token) {
   if (UsesPenalties(start_.sampling)) {
     if (!counts_.has_value()) counts_ = start_.counts;
-    counts_->AddOutput(*token);
+    counts_->AddOutput(token);
   }
   ++output_tokens_;
   position_ = Position(position_.value() + 1);
-  return token;
 }
 
 }  // namespace invar::engine

@@ -37,6 +37,8 @@ class DraftSampler {
   // The token behind all that were chosen so far, from its row of logits [vocabulary_size]. Nullopt ends the draft: a
   // logit is not finite, or a stop token would be chosen, behind which nothing is needed.
   std::optional<TokenId> Next(std::span<const float> logits);
+  // `token` was chosen earlier, by another sampler of the same draft.
+  void Take(TokenId token);
 
  private:
   const Start start_;

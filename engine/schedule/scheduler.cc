@@ -251,16 +251,16 @@ std::optional<size_t> NextWaiting(const Snapshot& snapshot) {
   return FirstOf(snapshot.waiting, std::vector<bool>(snapshot.waiting.size(), false), snapshot.tenant_served);
 }
 
-int32_t PagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits) {
+PagesWanted FindPagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits) {
   const auto pages_for = [&](const int32_t tokens) { return (tokens + limits.page_tokens - 1) / limits.page_tokens; };
-  int32_t wanted = 0;
+  PagesWanted wanted;
   for (const SequenceView& view : snapshot.running) {
-    wanted += 1 + std::max(0, pages_for(view.total - view.saved_tokens) - view.pages);
+    wanted.running += 1 + std::max(0, pages_for(view.total - view.saved_tokens) - view.pages);
   }
   const bool has_place = snapshot.free_slots > 0 && static_cast<int32_t>(snapshot.running.size()) < limits.max_running;
   if (const std::optional<size_t> next = NextWaiting(snapshot); has_place && next.has_value()) {
     const SequenceView& view = snapshot.waiting[*next];
-    wanted += pages_for(view.total) - view.shared_pages;
+    wanted.next = pages_for(view.total) - view.shared_pages;
   }
   return wanted;
 }

@@ -72,8 +72,13 @@ struct Snapshot {
 // Whose turn it is, as an index into `waiting`; nullopt: nobody's.
 std::optional<size_t> NextWaiting(const Snapshot& snapshot);
 
-// Pages that those who run and the one whose turn it is would take beyond what they hold, to be computed and to go on.
-int32_t PagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits);
+// Pages that those who run would take beyond what they hold, to be computed and to go on; and what the one whose turn
+// it is would, where there is a place for it.
+struct PagesWanted {
+  int32_t running = 0;
+  int32_t next = 0;
+};
+PagesWanted FindPagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits);
 
 // Requires: every sequence fits the pool when it is alone (checked at Submit); limits >= 1. Threads: any.
 Step Plan(const Snapshot& snapshot, const SchedulerLimits& limits);

@@ -49,6 +49,7 @@ class SlowTier {
   std::unique_ptr<LayerStream> Stream(const AwayKv& away, int64_t staging_bytes) {
     return streams_.Begin(away, staging_bytes);
   }
+  bool LinkIsIdle() const { return streams_.IsIdle(); }
   // A stream failed: its sequence is computed again.
   void Failed(const Status& status);
 

@@ -114,9 +114,11 @@ class CompressedKvDrafter final : public Drafter {
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
     // What is away is not read here: a view that was lost is made again when all is back.
-    if (computed == 0 || (turn.away_pages > 0 && !IsReady(turn.id))) return;
+    const bool is_lost = !IsReady(turn.id) && (turn.away_pages > 0 || !turn.draft.empty());
+    if (computed == 0 || is_lost) return;
     Drafting& drafting = drafting_.try_emplace(turn.id, *this, model_, turn).first->second;
     drafting.last_asked = calls_;
+    if (!turn.draft.empty()) return;  // All stands as its last guess left it.
     if (drafting.kv.has_value() ? Follow(drafting, turn, computed) : Make(drafting, turn, computed)) return;
     turn.no_memory = true;
     drafting.lacked = std::max(drafting.bytes() + own_.pages().block_bytes(), drafting.lacked);
@@ -173,7 +175,8 @@ class CompressedKvDrafter final : public Drafter {
     drafting.kv->Make(FullKv(turn), computed);
     drafting.settled = computed;
     drafting.lacked = 0;
-    if (!ClaimBodies(drafting) || !TakeState(drafting) || !TakeRoom(drafting, turn.most)) return false;
+    if (!ClaimBodies(drafting) || !TakeState(drafting) || !TakeRoom(drafting, std::max(turn.most, turn.room)))
+      return false;
     drafting.kv->WriteTail(0, Tail(drafting));
     return true;
   }
@@ -190,7 +193,7 @@ class CompressedKvDrafter final : public Drafter {
       drafting.settled = computed;
       if (!ClaimBodies(drafting)) return false;
     }
-    if (!TakeRoom(drafting, turn.most)) return false;
+    if (!TakeRoom(drafting, std::max(turn.most, turn.room))) return false;
     if (upkeep) {
       kv.WriteTail(0, Tail(drafting));
     } else {
@@ -272,12 +275,16 @@ class CompressedKvDrafter final : public Drafter {
       const auto found = drafting_.find(turn.id);
       if (found == drafting_.end() || !found->second.kv.has_value()) continue;
       Drafting& drafting = found->second;
-      if (drafting.state.has_value()) drafting.state->CopyFrom(VerifiedState(turn));
+      const bool begins = turn.draft.empty();
+      const auto drafted = static_cast<int32_t>(turn.draft.size());
+      const int32_t length = std::min(turn.most, drafting.room);
+      if (drafted >= length) continue;
+      if (begins && drafting.state.has_value()) drafting.state->CopyFrom(VerifiedState(turn));
       going_.push_back({.turn = &turn,
                         .drafting = &drafting,
-                        .length = std::min(turn.most, drafting.room),
-                        .tokens = {turn.tokens.back()},
-                        .position = Position(static_cast<int32_t>(turn.tokens.size()) - 1)});
+                        .length = length,
+                        .tokens = {begins ? turn.tokens.back() : turn.draft.back()},
+                        .position = Position(static_cast<int32_t>(turn.tokens.size()) + drafted - 1)});
     }
     if (first_ != nullptr) GuessFirst();
     while (!going_.empty()) {
@@ -307,14 +314,14 @@ class CompressedKvDrafter final : public Drafter {
       ++rows;
       if (token.has_value()) draft.push_back(*token);
     } while (token.has_value() && rows < std::ssize(g.tokens) && *token == g.tokens[static_cast<size_t>(rows)]);
-    if (!token.has_value() || static_cast<int32_t>(draft.size()) == g.length) return false;
+    if (!token.has_value()) return false;
     if (!g.log.empty()) {
       advances_.push_back({.state = g.drafting->state->id(), .first = g.position, .log = g.log, .rows = rows});
     }
     g.tokens = {*token};
     g.position = Position(g.position.value() + rows);
     g.log = {};
-    return true;
+    return static_cast<int32_t>(draft.size()) < g.length;
   }
 
   // Adds guesses to what is run first, as many as the forward and memory for logs have room for.
@@ -323,6 +330,7 @@ class CompressedKvDrafter final : public Drafter {
     const auto rows = static_cast<int32_t>(rows_max_ / std::max<size_t>(1, going_.size()));
     int64_t log_bytes = 0;
     for (Going& g : going_) {
+      if (!g.turn->draft.empty()) continue;  // Looked up when the round began.
       DraftTurn turn = *g.turn;
       turn.most = std::min(rows, g.length) - 1;
       if (turn.most < 1) continue;

@@ -46,9 +46,12 @@ int32_t DraftResidents(const TwoTierDevice& device, const SpeculationLoad& load)
   return Fitting(device.kv_room_bytes, CompressedBytes(load) + load.state_bytes);
 }
 
-double FullTokensPerSecond(const TwoTierDevice& device, const SpeculationLoad& load) {
-  const double residents = FullResidents(device, load);
+double PlainTokensPerSecond(const TwoTierDevice& device, const SpeculationLoad& load, const int32_t residents) {
   return residents / StepSeconds(device, load, residents, load.full_kv_bytes + load.state_bytes);
+}
+
+double FullTokensPerSecond(const TwoTierDevice& device, const SpeculationLoad& load) {
+  return PlainTokensPerSecond(device, load, FullResidents(device, load));
 }
 
 double LinkRounds(const TwoTierDevice& device, const SpeculationLoad& load) {

@@ -44,6 +44,8 @@ double LinkSeconds(const TwoTierDevice& device, const SpeculationLoad& load);
 int32_t FullResidents(const TwoTierDevice& device, const SpeculationLoad& load);
 int32_t DraftResidents(const TwoTierDevice& device, const SpeculationLoad& load);
 
+// Of plain decoding: with so many residents, or with as many as there is room for.
+double PlainTokensPerSecond(const TwoTierDevice& device, const SpeculationLoad& load, int32_t residents);
 double FullTokensPerSecond(const TwoTierDevice& device, const SpeculationLoad& load);
 // Rounds a second that link and compute allow; what the smaller of both times E(K) is.
 double LinkRounds(const TwoTierDevice& device, const SpeculationLoad& load);

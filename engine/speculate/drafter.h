@@ -33,12 +33,15 @@ struct DraftTurn {
   int32_t away_pages = 0;
   SlotId state;
   int32_t most = 0;  // At least 1.
+  int32_t room = 0;  // What the round may yet come to, where that is more than `most`: room is kept for it.
   // What the request wants it to draft on, of drafters that compress.
   std::string_view compressor = {};
   std::optional<float> kv_budget = std::nullopt;
   DraftSampler* sampler = nullptr;  // Chooses from logits, for drafters that have some. One draft's.
-  std::vector<TokenId> draft;       // Out: at most `most`, none where nothing is worth a guess.
-  bool no_memory = false;           // Out: there is none for want of the drafter's own memory.
+  // In: what this drafter has guessed in the round so far; none: the round begins. Out: with more behind, at most
+  // `most` in all; no more where nothing is worth a guess.
+  std::vector<TokenId> draft;
+  bool no_memory = false;  // Out: there is none for want of the drafter's own memory.
 };
 
 class Drafter {

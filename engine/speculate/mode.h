@@ -18,6 +18,10 @@ struct ModeLimits {
   double gain_min = 1.02;  // Over plain decoding.
   // Longest time between two commits of a request: fewer residents where the link makes them wait longer.
   double gap_s_max = std::numeric_limits<double>::infinity();
+  // Most residents of either mode, where less than the fast tier bounds them: so many requests are there, or their
+  // memory is not one piece.
+  int32_t plain_max = INT32_MAX;
+  int32_t staggered_max = INT32_MAX;
 };
 
 struct ModeChoice {

@@ -49,9 +49,7 @@ DraftWish Speculator::WishOf(const Sequence& sequence, const int32_t sequences) 
   // The last token that it may generate needs no row behind it.
   wish.most = std::min(draft_tokens_max_, sequence.output_left() - 1);
   // A draft that found no place in the last step is there already.
-  // A verify of what is away costs a stream: it is worth the longest draft.
-  const int32_t unless_told = sequence.away_pages() > 0 ? draft_tokens_max_ : 0;
-  wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(unless_told)
+  wish.fixed = sequence.draft().empty() ? sequence.request().speculation.draft_tokens.value_or(0)
                                         : static_cast<int32_t>(sequence.draft().size());
   wish.acceptance = live.record.acceptance();
   wish.credit = live.record.credit();
@@ -91,17 +89,7 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
     if (!wanted) continue;
     by_id[sequence.id()] = &sequence;
     samplers.push_back(SamplerOf(sequence));
-    const Request::Speculation& wish = sequence.request().speculation;
-    turns[wish.drafter].push_back({.id = sequence.id(),
-                                   .tokens = sequence.tokens(),
-                                   .pages = sequence.lease().pages().ids(),
-                                   .away_pages = sequence.away_pages(),
-                                   .state = sequence.lease().slot(),
-                                   .most = wishes[i].length,
-                                   .compressor = wish.compressor,
-                                   .kv_budget = wish.kv_budget,
-                                   .sampler = &samplers.back(),
-                                   .draft = {}});
+    turns[sequence.request().speculation.drafter].push_back(TurnOf(sequence, wishes[i].length, samplers.back()));
   }
   for (auto& [name, of_one] : turns) {
     Ask(DraftingOf(std::string(name)), of_one, static_cast<int32_t>(sequences.size()));
@@ -111,6 +99,43 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
       by_id[turn.id]->SetDraft(std::move(turn.draft));
     }
   }
+}
+
+void Speculator::GoOn(const std::span<const Going> rounds) {
+  std::map<std::string_view, std::vector<DraftTurn>> turns;  // By drafter.
+  std::map<SequenceId, Sequence*> by_id;
+  std::vector<DraftSampler> samplers;
+  samplers.reserve(rounds.size());  // Turns point at them.
+  for (const Going& round : rounds) {
+    Sequence& sequence = *round.sequence;
+    live_[sequence.id()].reason = FallbackReason::kNothingDrafted;
+    live_[sequence.id()].row_cost = 0.0;  // Its rows are the round's, which is weighed as a whole.
+    by_id[sequence.id()] = &sequence;
+    samplers.push_back(SamplerOf(sequence));
+    for (const TokenId token : sequence.draft()) samplers.back().Take(token);
+    DraftTurn turn = TurnOf(sequence, round.most, samplers.back());
+    turn.room = round.room;
+    turn.draft.assign(sequence.draft().begin(), sequence.draft().end());
+    turns[sequence.request().speculation.drafter].push_back(std::move(turn));
+  }
+  for (auto& [name, of_one] : turns) {
+    Ask(DraftingOf(std::string(name)), of_one, static_cast<int32_t>(rounds.size()));
+    for (DraftTurn& turn : of_one) by_id[turn.id]->SetDraft(std::move(turn.draft));
+  }
+}
+
+DraftTurn Speculator::TurnOf(Sequence& sequence, const int32_t most, DraftSampler& sampler) const {
+  const Request::Speculation& wish = sequence.request().speculation;
+  return {.id = sequence.id(),
+          .tokens = sequence.tokens(),
+          .pages = sequence.lease().pages().ids(),
+          .away_pages = sequence.away_pages(),
+          .state = sequence.lease().slot(),
+          .most = most,
+          .compressor = wish.compressor,
+          .kv_budget = wish.kv_budget,
+          .sampler = &sampler,
+          .draft = {}};
 }
 
 DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
@@ -127,11 +152,12 @@ DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
 void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns, const int32_t sequences) {
   constexpr double kNewer = 0.1;  // Of the average.
   TimeNs took = 0;
+  int32_t drafted = 0;
+  for (const DraftTurn& turn : turns) drafted -= static_cast<int32_t>(turn.draft.size());
   for (DraftTurn& turn : turns) took += Prepare(drafting, turn, sequences);
   const TimeNs begin = clock_.Now();
   drafting.drafter->Propose(turns);
   took += clock_.Now() - begin;
-  int32_t drafted = 0;
   for (const DraftTurn& turn : turns) drafted += static_cast<int32_t>(turn.draft.size());
   if (drafted == 0) return;
   const double each = ToSeconds(took) / drafted;
@@ -194,10 +220,18 @@ void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) 
   if (rows > 0) times_.Observe(rows, took);
 }
 
-bool Speculator::DraftsWithoutFullKv(const Sequence& sequence) const {
+double Speculator::acceptance(const Sequence& sequence) const {
   const auto found = drafters_.find(sequence.request().speculation.drafter);
-  return found != drafters_.end() && sequence.computed() > 0 &&
-         found->second.drafter->ViewTokens(sequence.id()) == sequence.computed();
+  return found == drafters_.end() ? 0.0 : found->second.view.acceptance();
+}
+
+int32_t Speculator::ViewTokens(const Sequence& sequence) const {
+  const auto found = drafters_.find(sequence.request().speculation.drafter);
+  return found == drafters_.end() ? 0 : found->second.drafter->ViewTokens(sequence.id());
+}
+
+bool Speculator::DraftsWithoutFullKv(const Sequence& sequence) const {
+  return sequence.computed() > 0 && ViewTokens(sequence) == sequence.computed();
 }
 
 SpeculationStats Speculator::stats() const {

@@ -36,6 +36,13 @@ class Speculator {
   // Gives drafts to those of `sequences` that ask for it and have none. Requires: all decode, with one token to run,
   // and no reader is behind.
   void Propose(std::span<Sequence* const> sequences);
+  // Of sequences whose full KV is away: drafts go on, to `most` tokens each where there is as much to guess.
+  struct Going {
+    Sequence* sequence = nullptr;
+    int32_t most = 0;
+    int32_t room = 0;  // What the draft may yet come to.
+  };
+  void GoOn(std::span<const Going> rounds);
   // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
   // (otherwise the output ended or its reader fell behind first). `sampled`: tokens that came of it.
   void Verified(const Sequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
@@ -44,6 +51,10 @@ class Speculator {
   // Forgets the sequence. Empty where it did not ask for speculation.
   std::optional<SpeculationReport> End(const Sequence& sequence);
 
+  // Chance that a token drafted on a view is right, lately; of the drafter that most of `sequence`'s kind use.
+  double acceptance(const Sequence& sequence) const;
+  // Tokens that its view stands for.
+  int32_t ViewTokens(const Sequence& sequence) const;
   // Whether the sequence drafts on a view of all that is computed, so that drafts do without its full KV.
   bool DraftsWithoutFullKv(const Sequence& sequence) const;
 
@@ -69,6 +80,7 @@ class Speculator {
   bool MayMakeView(const Sequence& sequence, int32_t sequences, int32_t most);
   void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
 
+  DraftTurn TurnOf(Sequence& sequence, int32_t most, DraftSampler& sampler) const;
   DraftSampler SamplerOf(const Sequence& sequence);
   Drafting& DraftingOf(const std::string& name);
   void Ask(Drafting& drafting, std::span<DraftTurn> turns, int32_t sequences);

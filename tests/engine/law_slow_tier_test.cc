@@ -110,6 +110,7 @@ struct Setting {
   int32_t count = 3;
   bool eager = false;  // Else only for want of pages.
   bool direct = false;
+  bool synchronous = false;
   int64_t staging_bytes = int64_t{64} << 20;
   const Compression* compression = nullptr;  // Null: another one each.
   Fault fault = Fault::kNone;
@@ -117,9 +118,10 @@ struct Setting {
 
   std::string Text() const {
     return "drafts of " + std::to_string(draft) + ", " + std::to_string(count) + " together" +
-           (eager ? ", all out" : ", for want of pages") + (direct ? ", direct" : "") + ", staging " +
-           std::to_string(staging_bytes) + ", on " + (compression == nullptr ? "one each" : compression->compressor) +
-           ", fault " + std::to_string(static_cast<int>(fault));
+           (eager ? ", all out" : ", for want of pages") + (direct ? ", direct" : "") +
+           (synchronous ? ", synchronous" : "") + ", staging " + std::to_string(staging_bytes) + ", on " +
+           (compression == nullptr ? "one each" : compression->compressor) + ", fault " +
+           std::to_string(static_cast<int>(fault));
   }
 };
 
@@ -135,6 +137,7 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     options.slow_tier = {.path = ::testing::TempDir(),
                          .direct = setting.direct,
                          .staging_bytes = setting.staging_bytes,
+                         .synchronous = setting.synchronous,
                          .eager = setting.eager,
                          .files = &files};
     const auto rig = Rig::Make(GetParam(), options);
@@ -180,6 +183,9 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
       EXPECT_GT(files.planted(), 0);
       EXPECT_GT(rig->engine->Stats().slow_tier.failures, 0);
     }
+    if (setting.synchronous) {
+      EXPECT_EQ(stats.slow_tier.drafted_beside_streams, 0);
+    }
     notes_ += static_cast<int64_t>(rig->seen.size());
     Add(stats);
   }
@@ -195,6 +201,7 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     EXPECT_GT(tier_.moved_out, 20);
     EXPECT_GT(tier_.brought_back, 5);
     EXPECT_GT(tier_.streams, 200);
+    EXPECT_GT(tier_.drafted_beside_streams, 100) << "some draft while others' KV is on its way";
   }
 
  private:
@@ -208,6 +215,7 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     tier_.brought_back += stats.slow_tier.brought_back;
     tier_.streams += stats.slow_tier.streams;
     tier_.streamed_bytes += stats.slow_tier.streamed_bytes;
+    tier_.drafted_beside_streams += stats.slow_tier.drafted_beside_streams;
     tier_.failures += stats.slow_tier.failures;
     preemptions_ += stats.preemptions;
   }
@@ -226,7 +234,7 @@ TEST_P(SlowTierLaw, BitsAreThoseOfPlainDecoding) {
     const Plain plain = RunPlain(GetParam(), MakeRequests(first, 9, sampling, vocabulary));
     Compare(plain, sampling, {.draft = 16, .count = 9}, first);
     Compare(plain, sampling, {.draft = 4, .count = 9, .eager = true, .direct = true, .staging_bytes = 1}, first);
-    Compare(plain, sampling, {.draft = 64, .count = 3, .direct = true}, first);
+    Compare(plain, sampling, {.draft = 64, .count = 3, .eager = true, .direct = true, .synchronous = true}, first);
     Compare(plain, sampling, {.draft = 1, .count = 1, .eager = true}, first);
     for (const Fault fault :
          {Fault::kReadFails, Fault::kReadIsShort, Fault::kReadIsDamaged, Fault::kWriteFails, Fault::kDiskIsFull}) {

@@ -19,6 +19,7 @@ int RunBenchServe(int argc, char** argv);
 int RunBenchPrefix(int argc, char** argv);
 int RunBenchPlacement(int argc, char** argv);
 int RunBenchSpeculation(int argc, char** argv);
+int RunBenchVericache(int argc, char** argv);
 int RunBenchViews(int argc, char** argv);
 int RunBenchKernels(int argc, char** argv);
 int RunBenchModel(int argc, char** argv);

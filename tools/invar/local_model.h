@@ -35,6 +35,8 @@ class LocalModel {
 
   models::Model& model() { return *model_; }
   const kernels::Backend& backend() const { return *backend_; }
+  // For an engine, which this must outlive.
+  std::unique_ptr<models::Model> TakeModel() { return std::move(model_); }
   // Makes zeroed memory for `sequences` sequences of `tokens_max` tokens each. Errors: RESOURCE_EXHAUSTED.
   Status Allocate(int32_t sequences, int32_t tokens_max);
   models::SequenceMemory memory() { return {.pages = pages_.get(), .states = states_.get()}; }

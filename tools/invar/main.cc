@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"bench", "prefix", "what a shared prefix saves, and what resuming costs", RunBenchPrefix},
     {"bench", "placement", "what a placement of checkpoints is worth on a workload", RunBenchPlacement},
     {"bench", "speculation", "what lossless speculation saves", RunBenchSpeculation},
+    {"bench", "vericache", "what rounds over two tiers gain", RunBenchVericache},
     {"bench", "views", "what decoding on compressed KV gains", RunBenchViews},
     {"bench", "kernels", "kernels against this machine's limits", RunBenchKernels},
     {"bench", "model", "decode and prefill as shares of this machine's limits", RunBenchModel},

@@ -1,0 +1,74 @@
+// Rounds: the sequences whose full KV is away, between drafting and verifying. Asks PlanStagger() who drafts, whose KV
+// is streamed and who verifies in the next forward, and does it; learns what rounds take and give, so that ChooseMode()
+// says whether they pay here, how long drafts are, and how many requests share the link.
+// Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/cache_manager.h"
+#include "engine/loop/live_sequences.h"
+#include "engine/loop/sequence.h"
+#include "engine/schedule/step.h"
+#include "engine/slow/slow_tier.h"
+#include "engine/slow/tier_rates.h"
+#include "engine/speculate/mode.h"
+#include "engine/speculate/speculator.h"
+#include "engine/speculate/stagger.h"
+
+namespace invar::engine {
+
+class Rounds {
+ public:
+  struct Options {
+    bool synchronous = false;
+    ModeLimits limits;
+    int64_t draft_memory_bytes = 0;
+  };
+  // `tier` may be null: nobody is ever away. Requires: references outlive this.
+  Rounds(SlowTier* tier, const Options& options, const models::ModelSpec& spec, const cache::CacheMemory& memory,
+         LiveSequences& live, Speculator& speculator)
+      : tier_(tier), options_(options), memory_(memory), live_(live), speculator_(speculator), rates_(spec) {
+    choice_ = rates_.Choose({}, options_.limits);
+  }
+
+  // Before the plan of a step, `alone` where nobody but those who are away has work. Effects: drafts, begins streams;
+  // those without a verify in this step wait. True: a step follows in any case.
+  bool GoOn(bool alone);
+  // A step has run. Gives what of `took` went by waiting for streams.
+  TimeNs StepTook(std::span<const Span> spans, TimeNs took);
+
+  const ModeChoice& choice() const { return choice_; }
+  // Tokens drafted while a stream was on its way.
+  int64_t drafted_beside_streams() const { return drafted_beside_streams_; }
+
+ private:
+  void Choose();
+  void Collect();
+  RoundView ViewOf(const Sequence& sequence) const;
+  StaggerStep Plan();
+  void Draft(std::span<const int64_t> ids);
+  int32_t streams_max() const;
+
+  // Set at construction.
+  SlowTier* const tier_;
+  const Options options_;
+  const cache::CacheMemory& memory_;
+  LiveSequences& live_;
+  Speculator& speculator_;
+
+  TierRates rates_;
+  ModeChoice choice_{};  // Of the last look.
+  int64_t steps_ = 0;
+  SlowTierStats seen_;  // What the rates know of.
+  int64_t queued_ = 0;
+  int64_t drafted_beside_streams_ = 0;
+  // Of the step under way, kept for their memory.
+  std::vector<RoundView> rounds_;
+  std::vector<Speculator::Going> going_;
+};
+
+}  // namespace invar::engine
