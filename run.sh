@@ -67,6 +67,7 @@ start() {
   work=$(mktemp -d)
   trap stop EXIT
   trap 'exit 130' INT TERM
+  : >"$work/out"  # Read below, maybe before the daemon's process opens it.
   "$bin/invard" --model "$model" --set server.listen=127.0.0.1:0 --set ops.listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
   daemon=$!
   local waited=0 ops=

@@ -48,7 +48,7 @@ struct StepWork {
 struct AttentionLayers {
   kernels::AttentionShape shape;            // Of all; `window` of the layer with the narrowest, 0: all see everything.
   std::vector<int64_t> page_offsets_bytes;  // Of each attention layer inside a page.
-  std::vector<LayerIndex> layers;           // Of each: its index in the whole stack.
+  std::vector<LayerIndex> layers = {};      // Of each: its index in the whole stack.
   std::vector<double> inverse_frequencies;  // Rope turns dims (i, i + size) of queries and keys by position * [i].
   double rope_factor = 1.0;                 // And stretches the turned dims by this.
 };

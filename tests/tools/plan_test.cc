@@ -96,7 +96,7 @@ TEST_F(PlanCommand, SaysWhatIsWrong) {
   expect("--depths " + Write("negative", "-5\n") + " --length 10 --places 1", 1, "negative:1");
   expect("--depths " + Write("empty", "\n") + " --length 10 --places 1", 1, "holds no depths");
   expect("--length 10 --places 1", 2, "--depths");
-  expect("--depths " + good + " --length 10", 2, "--places");
+  expect("--depths " + good + " --length 10", 2, "--slots");
   expect("--depths " + good + " --length 0 --places 1", 2, "--length");
   expect("--depths " + good + " --length 10 --places 1 --policy even", 2, "--policy");
   expect("--depths " + good + " --length 10 --places 1 --plot /nowhere/at/all.svg", 1, "cannot write");

@@ -166,7 +166,7 @@ int RunPlan(int argc, char** argv) {
   app.add_option("--length", options.length, "tokens of the prefix; deeper overlaps count as this deep")
       ->required()
       ->check(CLI::Range(1, kLengthMax));
-  app.add_option("--places", options.places, "checkpoints to place")->check(CLI::Range(0, kLengthMax));
+  app.add_option("--slots,--places", options.places, "checkpoints to place")->check(CLI::Range(0, kLengthMax));
   app.add_option("--grid", options.grid, "place optimal-dp on multiples of this only")
       ->check(CLI::Range(1, kLengthMax));
   app.add_option("--policy", options.policy, "the one to show first")->check(CLI::IsMember(policies));
@@ -177,7 +177,7 @@ int RunPlan(int argc, char** argv) {
     if (options.depths_file.empty() && options.workload.empty()) {
       throw CLI::RequiredError("one of --depths and --generate");
     }
-    if (options.places < 0 && options.out_file.empty()) throw CLI::RequiredError("--places");
+    if (options.places < 0 && options.out_file.empty()) throw CLI::RequiredError("--slots");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
