@@ -70,7 +70,7 @@ grpc::ServerUnaryReactor* AdminService::GetCacheStatistics(grpc::CallbackServerC
                if (!tenant.ok()) return tenant.status();
                const StatusOr<int32_t> nodes_max = TranslateNodesMax(*request);
                if (!nodes_max.ok()) return nodes_max.status();
-               const auto snapshot = view_.Fresh(*model_.load()->engine, kEngineWait);
+               const auto snapshot = view_.Fresh(*model_.load()->engine, *tenant, kEngineWait);
                if (!snapshot.ok()) return snapshot.status();
                FillStatistics(**snapshot, *tenant, *nodes_max, *response);
                response->set_age_seconds(view_.AgeSeconds(**snapshot));

@@ -4,75 +4,91 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "base/mutex.h"
 
 namespace invar::server {
+namespace {
+
+// Of all tenants, or of one.
+struct View {
+  std::shared_ptr<const engine::CacheSnapshot> last;  // Shared with those who read it.
+  bool stale = true;                                  // Invalidated since.
+  bool asked = false;
+
+  bool IsFresh(const TimeNs now) const { return !stale && now - last->at < CacheView::kAgeMax; }
+};
+
+}  // namespace
 
 struct CacheView::Shared {
   Mutex mu;
   CondVar came;
-  std::shared_ptr<const engine::CacheSnapshot> last GUARDED_BY(mu);  // Shared with those who read it.
-  bool stale GUARDED_BY(mu) = true;                                  // Invalidated since.
-  bool asked GUARDED_BY(mu) = false;
-  int64_t changes GUARDED_BY(mu) = 0;  // Invalidate calls.
+  std::map<std::optional<std::string>, View> views GUARDED_BY(mu);  // By tenant.
+  int64_t changes GUARDED_BY(mu) = 0;                               // Invalidate calls.
 };
 
 CacheView::CacheView(const Clock& clock) : clock_(clock), shared_(std::make_shared<Shared>()) {}
 CacheView::~CacheView() = default;
 
-Status CacheView::AskIfOld(engine::Engine& engine) {
+Status CacheView::AskIfOld(engine::Engine& engine, const std::optional<std::string>& tenant) {
   int64_t changes = 0;
   {
     const MutexLock lock(shared_->mu);
-    if (shared_->asked) return OkStatus();
-    if (!shared_->stale && clock_.Now() - shared_->last->at < kAgeMax) return OkStatus();
-    shared_->asked = true;
+    const TimeNs now = clock_.Now();
+    // Tenants that nobody looks at any more leave nothing behind.
+    std::erase_if(shared_->views, [&](const auto& entry) {
+      const auto& [of, view] = entry;
+      return of.has_value() && of != tenant && !view.asked && !view.IsFresh(now);
+    });
+    View& view = shared_->views[tenant];
+    if (view.asked || view.IsFresh(now)) return OkStatus();
+    view.asked = true;
     changes = shared_->changes;
   }
-  const Status asked =
-      engine.ReportCache({.nodes_max = kNodesMax}, [shared = shared_, changes](engine::CacheSnapshot snapshot) {
+  const Status asked = engine.ReportCache(
+      {.tenant = tenant, .nodes_max = kNodesMax}, [shared = shared_, tenant, changes](engine::CacheSnapshot snapshot) {
         auto last = std::make_shared<const engine::CacheSnapshot>(std::move(snapshot));
         const MutexLock lock(shared->mu);
-        shared->last = std::move(last);
-        shared->stale = shared->changes != changes;
-        shared->asked = false;
+        shared->views[tenant] = {.last = std::move(last), .stale = shared->changes != changes};
         shared->came.NotifyAll();
       });
   if (!asked.ok()) {
     const MutexLock lock(shared_->mu);
-    shared_->asked = false;
+    shared_->views[tenant].asked = false;
     shared_->came.NotifyAll();
   }
   return asked;
 }
 
 std::shared_ptr<const engine::CacheSnapshot> CacheView::Latest(engine::Engine& engine) {
-  (void)AskIfOld(engine);  // An engine that has stopped has nothing newer.
+  (void)AskIfOld(engine, std::nullopt);  // An engine that has stopped has nothing newer.
   const MutexLock lock(shared_->mu);
-  return shared_->last;
+  return shared_->views[std::nullopt].last;
 }
 
 StatusOr<std::shared_ptr<const engine::CacheSnapshot>> CacheView::Fresh(engine::Engine& engine,
+                                                                        const std::optional<std::string>& tenant,
                                                                         const std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   for (;;) {
-    if (Status s = AskIfOld(engine); !s.ok()) return s;
+    if (Status s = AskIfOld(engine, tenant); !s.ok()) return s;
     const MutexLock lock(shared_->mu);
     // What comes now is new enough, also where a stopped clock calls it old.
-    while (shared_->asked) {
+    while (shared_->views[tenant].asked) {
       const auto left = until - std::chrono::steady_clock::now();
       if (left <= left.zero()) return EngineIsBusy(timeout);
       shared_->came.WaitFor(shared_->mu, left);
     }
-    if (!shared_->stale) return shared_->last;
+    if (const View& view = shared_->views[tenant]; !view.stale) return view.last;
   }
 }
 
 void CacheView::Invalidate() {
   const MutexLock lock(shared_->mu);
-  shared_->stale = true;
+  for (auto& [tenant, view] : shared_->views) view.stale = true;
   ++shared_->changes;
 }
 

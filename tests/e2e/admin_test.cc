@@ -1,5 +1,6 @@
 // AdminService and the page of the cache, through a real daemon: numbers that add up, flushes that are felt and stay
 // within their tenant, plans that name the places where checkpoints then lie, and nothing for callers without a right.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -228,6 +229,30 @@ TEST(AdminStatistics, ATenantSeesItselfAlone) {
   EXPECT_EQ(rig.Statistics(other, "wrong", {}).error_code(), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(rig.Statistics(other, kAdmin, {}, 1025).error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(rig.Statistics(other, kAdmin, {}, -1).error_code(), StatusCode::INVALID_ARGUMENT);
+}
+
+// Of the heaviest nodes of all, none would be of a small tenant beside a large one, and their count and numbers would
+// say how large that is.
+TEST(AdminStatistics, ATenantSeesOfItselfTheSameBesideAnyOther) {
+  const auto of_red = [](const int others) {
+    Rig rig(TokenConfig());
+    for (int i = 0; i < others; ++i) rig.Run(Ids(100 + i, 100), kBlue, i % 2 == 0 ? "" : "s");
+    for (int i = 0; i < 3; ++i) rig.Run(Ids(i, 40), kRed, i % 2 == 0 ? "" : "s");
+    v1::GetCacheStatisticsResponse all;
+    EXPECT_TRUE(rig.Statistics(all, kAdmin, {}, server::CacheView::kNodesMax).ok());
+    EXPECT_EQ(all.nodes_size() == server::CacheView::kNodesMax, others > 0) << "no room for the small ones";
+    v1::GetCacheStatisticsResponse red;
+    EXPECT_TRUE(rig.Statistics(red, kRed, {}, server::CacheView::kNodesMax).ok());
+    EXPECT_EQ(red.nodes_size(), red.tenants(0).nodes());
+    std::string shape;
+    for (const v1::CacheNode& node : red.nodes()) {
+      shape += fmt::format("{} #{} [{}, {})\n", node.tenant(), node.tree(), node.begin(), node.end());
+    }
+    return shape;
+  };
+  const std::string alone = of_red(0);
+  EXPECT_THAT(alone, HasSubstr("0 #2 ["));
+  EXPECT_EQ(of_red(600), alone);
 }
 
 TEST(AdminStatistics, AreMadeOnceASecondHoweverManyAsk) {
