@@ -1,6 +1,7 @@
 // A disk tier whose calls of the system fail while the daemon serves: answers stay what they are, misses are counted,
 // and once the fault is over the tier is used again. The errors are the kernel's own: a file where the folder was
 // (ENOTDIR on every read and write), a limit on the size of files (EFBIG on every write).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -9,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "base/log.h"
 #include "tests/cache/tiers/temp_folder.h"
 #include "tests/e2e/invard_process.h"
 
@@ -16,6 +18,7 @@ namespace invar::e2e {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ContainsRegex;
 
 class TierFaults : public testing::Test {
  protected:
@@ -85,6 +88,29 @@ TEST_F(TierFaults, WritesBeyondALimitAreCountedUntilItIsLifted) {
   limit(RLIM_INFINITY);
   Pass(invard, 0, 12);
   EXPECT_GT(Pass(invard, 0, 12), 0);
+}
+
+TEST_F(TierFaults, TheEndOfTheProcessSaysWhatADeadDiskDidNotTake) {
+  const auto last_words = [](const std::string& folder, const bool dies) {
+    config::Config config = TinyConfig();
+    config.cache.tiers.disk.path = folder + "/tier";
+    RunningDaemon daemon(config);
+    for (uint32_t seed = 0; seed < 3; ++seed) {
+      EXPECT_TRUE(Collect(*daemon.NewStub(), Request(seed)).status.ok());
+    }
+    if (dies) {
+      fs::rename(folder + "/tier", folder + "/away");
+      std::ofstream(folder + "/tier") << "no folder";
+    }
+    testing::internal::CaptureStderr();
+    ConfigureLogs(LogFormat::kText, "info");
+    daemon.daemon().Persist({});
+    ConfigureLogs(LogFormat::kText, "error");
+    return testing::internal::GetCapturedStderr();
+  };
+  const cache::TempFolder sound;
+  EXPECT_THAT(last_words(sound.path(), false), ContainsRegex("6 of 6 cached prefixes are in the tiers, after"));
+  EXPECT_THAT(last_words(folder_.path(), true), ContainsRegex("0 of 6 cached prefixes .* the rest is lost: the tiers"));
 }
 
 }  // namespace
