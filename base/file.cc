@@ -91,6 +91,13 @@ StatusOr<std::string> ReadFile(const std::string& path, const int64_t bytes_max)
   return text;
 }
 
+StatusOr<std::string> ReadSecretLine(const std::string& path) {
+  constexpr int64_t kBytesMax = 4096;
+  StatusOr<std::string> text = ReadFile(path, kBytesMax);
+  if (!text.ok()) return text.status();
+  return text->substr(0, text->find_first_of("\r\n"));
+}
+
 AtomicFile::AtomicFile(const int fd, std::string path, std::string partial_path)
     : fd_(fd), path_(std::move(path)), partial_path_(std::move(partial_path)) {}
 

@@ -30,6 +30,9 @@ class FileMap {
 
 // Errors: NOT_FOUND, RESOURCE_EXHAUSTED above `bytes_max`, UNAVAILABLE; each names the path.
 StatusOr<std::string> ReadFile(const std::string& path, int64_t bytes_max);
+// The first line of a file of 4 KiB at most, as secrets stand; maybe empty. Its content is in no message. Errors: as
+// ReadFile.
+StatusOr<std::string> ReadSecretLine(const std::string& path);
 
 // Writes `path`.partial; Commit syncs it and renames it over `path`, so that readers see the old or the new file, never
 // a part. Destroyed without Commit: removed. The one partial name means that what a killed process left is written over

@@ -21,7 +21,6 @@ namespace {
 constexpr int kVersion = 1;
 constexpr char kField[] = "kv_transfer_params_json";
 constexpr size_t kSecretBytesMin = 32;
-constexpr int64_t kSecretBytesMax = 4096;
 
 std::string HashOf(const std::span<const TokenId> tokens) {
   return ToHex(FingerprintBuilder().Add(std::as_bytes(tokens)).Finish());
@@ -45,10 +44,10 @@ HandOffs::HandOffs(std::string name, std::vector<std::string> producers, std::st
 StatusOr<std::unique_ptr<HandOffs>> HandOffs::Make(const config::Config::Transfer& config) {
   if (config.hmac_secret_file.empty()) return std::unique_ptr<HandOffs>();
   constexpr char kPath[] = "transfer.hmac_secret_file";
-  const StatusOr<std::string> text = ReadFile(config.hmac_secret_file, kSecretBytesMax);
-  if (!text.ok()) return Status(text.status().code(), fmt::format("{}: {}", kPath, text.status().message()), kPath);
-  std::string secret = text->substr(0, text->find_first_of("\r\n"));
-  if (secret.size() < kSecretBytesMin) {
+  StatusOr<std::string> secret = ReadSecretLine(config.hmac_secret_file);
+  if (!secret.ok())
+    return Status(secret.status().code(), fmt::format("{}: {}", kPath, secret.status().message()), kPath);
+  if (secret->size() < kSecretBytesMin) {
     return InvalidArgument(
         fmt::format("{}: wants a secret of {} bytes at least in the file's first line", kPath, kSecretBytesMin), kPath);
   }
@@ -57,7 +56,7 @@ StatusOr<std::unique_ptr<HandOffs>> HandOffs::Make(const config::Config::Transfe
   std::vector<std::string> names;
   for (const config::Producer& producer : *producers) names.push_back(producer.name);
   const std::string name = config::ServesPrefixes(config) ? config.name : std::string();
-  return std::make_unique<HandOffs>(name, std::move(names), std::move(secret));
+  return std::make_unique<HandOffs>(name, std::move(names), *std::move(secret));
 }
 
 // Names have no line breaks, so no two contents are signed alike.

@@ -26,15 +26,13 @@ using engine::TransferFault;
 namespace {
 
 constexpr int64_t kPemBytesMax = int64_t{1} << 20;
-constexpr int64_t kTokenBytesMax = 4096;
 // A producer that came back is found again within this.
 constexpr int kReconnectMsMax = 2'000;
 
-StatusOr<std::string> ReadNamed(const std::string& path, const char* const field, const int64_t bytes_max) {
-  if (path.empty()) return std::string();
-  StatusOr<std::string> text = ReadFile(path, bytes_max);
-  if (!text.ok()) return Status(text.status().code(), fmt::format("{}: {}", field, text.status().message()), field);
-  return text;
+// What was read of the file that `field` names.
+StatusOr<std::string> Named(const char* const field, StatusOr<std::string> text) {
+  if (text.ok()) return text;
+  return Status(text.status().code(), fmt::format("{}: {}", field, text.status().message()), field);
 }
 
 StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const config::Config::Transfer& config) {
@@ -44,7 +42,8 @@ StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const config::
        {std::tuple(&config.tls_ca, "transfer.tls_ca", &options.pem_root_certs),
         std::tuple(&config.tls_certificate, "transfer.tls_certificate", &options.pem_cert_chain),
         std::tuple(&config.tls_key, "transfer.tls_key", &options.pem_private_key)}) {
-    StatusOr<std::string> pem = ReadNamed(*path, field, kPemBytesMax);
+    if (path->empty()) continue;
+    StatusOr<std::string> pem = Named(field, ReadFile(*path, kPemBytesMax));
     if (!pem.ok()) return pem.status();
     *text = *std::move(pem);
   }
@@ -168,11 +167,11 @@ StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Con
   if (!producers.ok()) return producers.status();
   const StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = CredentialsOf(config);
   if (!credentials.ok()) return credentials.status();
-  const StatusOr<std::string> token = ReadNamed(config.token_file, "transfer.token_file", kTokenBytesMax);
-  if (!token.ok()) return token.status();
   std::unique_ptr<TransferClient> client(new TransferClient(config, std::move(identity), clock));
-  if (const std::string line = token->substr(0, token->find_first_of("\r\n")); !line.empty()) {
-    client->authorization_ = "Bearer " + line;
+  if (!config.token_file.empty()) {
+    const StatusOr<std::string> token = Named("transfer.token_file", ReadSecretLine(config.token_file));
+    if (!token.ok()) return token.status();
+    if (!token->empty()) client->authorization_ = "Bearer " + *token;
   }
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
@@ -224,6 +223,7 @@ void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done d
       queue_.push_back(job);
       jobs_.emplace(ticket, job);
       work_.NotifyOne();
+      beat_.NotifyAll();
       return;
     }
   }
@@ -368,6 +368,7 @@ void TransferClient::Beat() {
     streams.clear();
     {
       const MutexLock lock(mu_);
+      while (jobs_.empty() && !closing_) beat_.Wait(mu_);
       if (closing_) return;
       beat_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
       for (const auto& [ticket, job] : jobs_) {

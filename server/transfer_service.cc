@@ -37,6 +37,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     const MutexLock lock(service_.calls_mu_);
     serial_ = ++service_.last_call_;
     service_.calls_.emplace(serial_, this);
+    service_.wake_.NotifyAll();
   }
 
   void Begin() {
@@ -278,6 +279,10 @@ TransferCounts TransferService::counts() const {
 void TransferService::Beat() {
   const MutexLock lock(calls_mu_);
   while (!closing_) {
+    if (calls_.empty()) {
+      wake_.Wait(calls_mu_);
+      continue;
+    }
     wake_.WaitFor(calls_mu_, std::chrono::nanoseconds(engine::kTransferBeatNs));
     const TimeNs now = keepers_.clock.Now();
     for (const auto& [serial, call] : calls_) call->Beat(now);

@@ -27,13 +27,9 @@ StatusOr<StorePtr> MakeDisk(const TiersConfig& config, const TierContext& contex
                        context.files);
 }
 
-// First line of a file; its content is in no message.
 StatusOr<std::string> ReadSecret(const std::string& path) {
-  constexpr int64_t kBytesMax = 4096;
-  StatusOr<std::string> text = ReadFile(path, kBytesMax);
-  if (!text.ok()) return text.status();
-  std::string line = text->substr(0, text->find_first_of("\r\n"));
-  if (line.empty()) return InvalidArgument(fmt::format("{}: wants a secret in its first line", path));
+  StatusOr<std::string> line = ReadSecretLine(path);
+  if (line.ok() && line->empty()) return InvalidArgument(fmt::format("{}: wants a secret in its first line", path));
   return line;
 }
 

@@ -12,14 +12,16 @@ bool Residents::Move() {
   if (tier_ == nullptr) return false;
   residents_.clear();
   bool moves = false;
+  bool any_may_move = false;
   for (const auto& [id, sequence] : live_) {
     if (!sequence->has_lease()) continue;
     if (sequence->away() != nullptr) GoOut(*sequence);
     residents_.push_back(ViewOf(*sequence));
-    moves = moves || residents_.back().leaving;
+    const ResidentView& resident = residents_.back();
+    moves = moves || resident.leaving;
+    any_may_move = any_may_move || resident.may_leave || resident.away > 0;
   }
-  if (residents_.empty()) return false;
-  if (tier_->IsOpen()) {
+  if (any_may_move && tier_->IsOpen()) {
     const MemoryNeed need = admission_.Need();
     Residency plan = PlanResidency(residents_, need.free_pages, Wanted(need.wanted));
     // While rounds do not pay, whoever is out may only come back.

@@ -77,65 +77,56 @@ bool Speculator::MayMakeView(const Sequence& sequence, const int32_t sequences, 
 }
 
 void Speculator::Fill(const std::span<Sequence* const> sequences, const std::span<const DraftWish> wishes) {
-  std::map<std::string_view, std::vector<DraftTurn>> turns;  // By drafter.
-  std::map<SequenceId, Sequence*> by_id;
-  std::vector<DraftSampler> samplers;
-  samplers.reserve(sequences.size());  // Turns point at them.
+  Turns turns(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     if (!Asks(sequence) || !sequence.draft().empty()) continue;
     const bool wanted = wishes[i].length > 0;
     live_[sequence.id()].reason = wanted ? FallbackReason::kNothingDrafted : FallbackReason::kUnprofitable;
-    if (!wanted) continue;
-    by_id[sequence.id()] = &sequence;
-    samplers.push_back(SamplerOf(sequence));
-    turns[sequence.request().speculation.drafter].push_back(TurnOf(sequence, wishes[i].length, samplers.back()));
+    if (wanted) Add(sequence, wishes[i].length, turns);
   }
-  for (auto& [name, of_one] : turns) {
-    Ask(DraftingOf(std::string(name)), of_one, static_cast<int32_t>(sequences.size()));
-    for (DraftTurn& turn : of_one) {
-      Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
-      if (turn.no_memory) live_[turn.id].reason = FallbackReason::kNoDraftMemory;
-      by_id[turn.id]->SetDraft(std::move(turn.draft));
-    }
-  }
+  AskAll(turns, static_cast<int32_t>(sequences.size()));
 }
 
 void Speculator::GoOn(const std::span<const Going> rounds) {
-  std::map<std::string_view, std::vector<DraftTurn>> turns;  // By drafter.
-  std::map<SequenceId, Sequence*> by_id;
-  std::vector<DraftSampler> samplers;
-  samplers.reserve(rounds.size());  // Turns point at them.
+  Turns turns(rounds.size());
   for (const Going& round : rounds) {
     Sequence& sequence = *round.sequence;
     live_[sequence.id()].reason = FallbackReason::kNothingDrafted;
     live_[sequence.id()].row_cost = 0.0;  // Its rows are the round's, which is weighed as a whole.
-    by_id[sequence.id()] = &sequence;
-    samplers.push_back(SamplerOf(sequence));
-    for (const TokenId token : sequence.draft()) samplers.back().Take(token);
-    DraftTurn turn = TurnOf(sequence, round.most, samplers.back());
+    DraftTurn& turn = Add(sequence, round.most, turns);
     turn.room = round.room;
+    for (const TokenId token : sequence.draft()) turn.sampler->Take(token);
     turn.draft.assign(sequence.draft().begin(), sequence.draft().end());
-    turns[sequence.request().speculation.drafter].push_back(std::move(turn));
   }
-  for (auto& [name, of_one] : turns) {
-    Ask(DraftingOf(std::string(name)), of_one, static_cast<int32_t>(rounds.size()));
-    for (DraftTurn& turn : of_one) by_id[turn.id]->SetDraft(std::move(turn.draft));
-  }
+  AskAll(turns, static_cast<int32_t>(rounds.size()));
 }
 
-DraftTurn Speculator::TurnOf(Sequence& sequence, const int32_t most, DraftSampler& sampler) const {
+DraftTurn& Speculator::Add(Sequence& sequence, const int32_t most, Turns& turns) {
+  turns.sequences[sequence.id()] = &sequence;
+  turns.samplers.push_back(SamplerOf(sequence));
   const Request::Speculation& wish = sequence.request().speculation;
-  return {.id = sequence.id(),
-          .tokens = sequence.tokens(),
-          .pages = sequence.lease().pages().ids(),
-          .away_pages = sequence.away_pages(),
-          .state = sequence.lease().slot(),
-          .most = most,
-          .compressor = wish.compressor,
-          .kv_budget = wish.kv_budget,
-          .sampler = &sampler,
-          .draft = {}};
+  return turns.of[wish.drafter].emplace_back(DraftTurn{.id = sequence.id(),
+                                                       .tokens = sequence.tokens(),
+                                                       .pages = sequence.lease().pages().ids(),
+                                                       .away_pages = sequence.away_pages(),
+                                                       .state = sequence.lease().slot(),
+                                                       .most = most,
+                                                       .compressor = wish.compressor,
+                                                       .kv_budget = wish.kv_budget,
+                                                       .sampler = &turns.samplers.back(),
+                                                       .draft = {}});
+}
+
+void Speculator::AskAll(Turns& turns, const int32_t sequences) {
+  for (auto& [name, of_one] : turns.of) {
+    Ask(DraftingOf(std::string(name)), of_one, sequences);
+    for (DraftTurn& turn : of_one) {
+      Check(static_cast<int32_t>(turn.draft.size()) <= turn.most, "no more is drafted than was asked for", turn.most);
+      if (turn.no_memory) live_[turn.id].reason = FallbackReason::kNoDraftMemory;
+      turns.sequences[turn.id]->SetDraft(std::move(turn.draft));
+    }
+  }
 }
 
 DraftSampler Speculator::SamplerOf(const Sequence& sequence) {

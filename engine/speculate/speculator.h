@@ -76,11 +76,20 @@ class Speculator {
     bool tries = false;    // For one sequence of the step under way.
   };
 
+  // Of one step, with what they point at.
+  struct Turns {
+    explicit Turns(const size_t most) { samplers.reserve(most); }
+    std::map<std::string_view, std::vector<DraftTurn>> of;  // By drafter.
+    std::map<SequenceId, Sequence*> sequences;
+    std::vector<DraftSampler> samplers;
+  };
+
   DraftWish WishOf(const Sequence& sequence, int32_t sequences);
   bool MayMakeView(const Sequence& sequence, int32_t sequences, int32_t most);
   void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
 
-  DraftTurn TurnOf(Sequence& sequence, int32_t most, DraftSampler& sampler) const;
+  DraftTurn& Add(Sequence& sequence, int32_t most, Turns& turns);
+  void AskAll(Turns& turns, int32_t sequences);
   DraftSampler SamplerOf(const Sequence& sequence);
   Drafting& DraftingOf(const std::string& name);
   void Ask(Drafting& drafting, std::span<DraftTurn> turns, int32_t sequences);

@@ -27,21 +27,10 @@ constexpr Compression kCompressions[] = {
     {"k8v4:recent=8", {}}, {"kivi4:recent=8", {}},         {"kivi2:recent=8", {}},       {"centroid:recent=8", 0.5F}};
 
 Request MakeRequest(const int32_t index, const Sampling& sampling, const int32_t vocabulary) {
-  Request request;
   const auto i = static_cast<size_t>(index);
-  const std::vector<TokenId> phrase = testing::RandomTokens(29, vocabulary, 77 + i);
   const size_t length = std::vector<size_t>{20, 130, 64, 190, 97, 1}[i % 6];
-  while (request.prompt.size() < length) request.prompt.push_back(phrase[request.prompt.size() % phrase.size()]);
-  request.stopping.max_tokens = kOutputTokens;
-  request.sampling.temperature = sampling.temperature;
-  request.sampling.top_p = sampling.top_p;
-  request.sampling.seed = 1000 + i;
-  if (i % 4 == 1) request.sampling.repetition_penalty = 1.2F;
-  if (i % 5 == 2) request.sampling.frequency_penalty = 0.7F;
-  if (i % 7 == 3) request.stopping.min_tokens = 30;
-  if (i % 7 == 3) request.stopping.stop_token_ids = testing::RandomTokens(40, vocabulary, i);
+  Request request = RepetitiveRequest(i, length, kOutputTokens, 30, sampling, vocabulary);
   if (i % 6 == 2) request.output.prompt_logprobs = 0;
-  request.output.logprob_bits = true;
   return request;
 }
 
@@ -249,11 +238,7 @@ TEST(CompressedDraft, OnTwoLevelsTheSameDraftTakesFewerForwards) {
   EXPECT_LT(forwards[1], forwards[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CompressedDraftLaw,
-                         ::testing::Values(Subject{"tiny_hybrid", AssetFolder("tiny-hybrid"), kernels::DType::kBf16},
-                                           Subject{"moe", GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16},
-                                           Subject{"head", GoldenFolder("qwen3_5-vl"), kernels::DType::kBf16},
-                                           Subject{"dense", GoldenFolder("qwen3"), kernels::DType::kBf16}),
+INSTANTIATE_TEST_SUITE_P(Models, CompressedDraftLaw, ::testing::ValuesIn(SpeculationSubjects()),
                          [](const auto& p) { return p.param.name; });
 
 }  // namespace

@@ -15,9 +15,6 @@
 namespace invar::engine {
 namespace {
 
-using testing::AssetFolder;
-using testing::GoldenFolder;
-
 constexpr int32_t kOutputTokens = 90;
 constexpr int32_t kDrafts[] = {1, 4, 16, 64};
 constexpr int32_t kCompany[] = {1, 3, 17};
@@ -81,21 +78,9 @@ class FaultyFiles final : public cache::FileLayer {
 using Fault = FaultyFiles::Fault;
 
 Request MakeRequest(const int32_t index, const Sampling& sampling, const int32_t vocabulary) {
-  Request request;
   const auto i = static_cast<size_t>(index);
-  const std::vector<TokenId> phrase = testing::RandomTokens(29, vocabulary, 77 + i);
   const size_t length = std::vector<size_t>{130, 200, 64, 270, 192, 20}[i % 6];
-  while (request.prompt.size() < length) request.prompt.push_back(phrase[request.prompt.size() % phrase.size()]);
-  request.stopping.max_tokens = kOutputTokens;
-  request.sampling.temperature = sampling.temperature;
-  request.sampling.top_p = sampling.top_p;
-  request.sampling.seed = 1000 + i;
-  if (i % 4 == 1) request.sampling.repetition_penalty = 1.2F;
-  if (i % 5 == 2) request.sampling.frequency_penalty = 0.7F;
-  if (i % 7 == 3) request.stopping.min_tokens = 60;
-  if (i % 7 == 3) request.stopping.stop_token_ids = testing::RandomTokens(40, vocabulary, i);
-  request.output.logprob_bits = true;
-  return request;
+  return RepetitiveRequest(i, length, kOutputTokens, 60, sampling, vocabulary);
 }
 
 std::vector<Request> MakeRequests(const int32_t first, const int32_t count, const Sampling& sampling,
@@ -275,11 +260,7 @@ TEST_P(SlowTierLaw, DISABLED_AllOfIt) {
   Print();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SlowTierLaw,
-                         ::testing::Values(Subject{"tiny_hybrid", AssetFolder("tiny-hybrid"), kernels::DType::kBf16},
-                                           Subject{"moe", GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16},
-                                           Subject{"head", GoldenFolder("qwen3_5-vl"), kernels::DType::kBf16},
-                                           Subject{"dense", GoldenFolder("qwen3"), kernels::DType::kBf16}),
+INSTANTIATE_TEST_SUITE_P(Models, SlowTierLaw, ::testing::ValuesIn(SpeculationSubjects()),
                          [](const auto& p) { return p.param.name; });
 
 }  // namespace

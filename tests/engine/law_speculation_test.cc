@@ -10,9 +10,6 @@
 namespace invar::engine {
 namespace {
 
-using testing::AssetFolder;
-using testing::GoldenFolder;
-
 constexpr int32_t kOutputTokens = 40;
 
 bool HasHead(const Rig& rig) { return rig.engine->spec().mtp.served(); }
@@ -106,11 +103,7 @@ TEST_P(SpeculationLaw, BitsAreThoseOfPlainDecoding) {
   EXPECT_LT(sum.accepted_tokens, sum.drafted_tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SpeculationLaw,
-                         ::testing::Values(Subject{"tiny_hybrid", AssetFolder("tiny-hybrid"), kernels::DType::kBf16},
-                                           Subject{"moe", GoldenFolder("qwen3_5_moe"), kernels::DType::kBf16},
-                                           Subject{"head", GoldenFolder("qwen3_5-vl"), kernels::DType::kBf16},
-                                           Subject{"dense", GoldenFolder("qwen3"), kernels::DType::kBf16}),
+INSTANTIATE_TEST_SUITE_P(Models, SpeculationLaw, ::testing::ValuesIn(SpeculationSubjects()),
                          [](const auto& p) { return p.param.name; });
 
 }  // namespace

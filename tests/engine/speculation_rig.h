@@ -37,6 +37,33 @@ struct Sampling {
 inline constexpr Sampling kSamplings[] = {
     {"greedy", 0.0F, 1.0F}, {"0.7", 0.7F, 1.0F}, {"1", 1.0F, 1.0F}, {"top-p", 1.0F, 0.8F}};
 
+// A kind of model each.
+inline std::vector<Subject> SpeculationSubjects() {
+  constexpr kernels::DType kType = kernels::DType::kBf16;
+  return {{"tiny_hybrid", testing::AssetFolder("tiny-hybrid"), kType},
+          {"moe", testing::GoldenFolder("qwen3_5_moe"), kType},
+          {"head", testing::GoldenFolder("qwen3_5-vl"), kType},
+          {"dense", testing::GoldenFolder("qwen3"), kType}};
+}
+
+// Request `index` of many: a phrase over and over, with penalties and stop tokens that wait for `min_tokens` in turn.
+inline Request RepetitiveRequest(const size_t index, const size_t length, const int32_t output_tokens,
+                                 const int32_t min_tokens, const Sampling& sampling, const int32_t vocabulary) {
+  Request request;
+  const std::vector<TokenId> phrase = testing::RandomTokens(29, vocabulary, 77 + index);
+  while (request.prompt.size() < length) request.prompt.push_back(phrase[request.prompt.size() % phrase.size()]);
+  request.stopping.max_tokens = output_tokens;
+  request.sampling.temperature = sampling.temperature;
+  request.sampling.top_p = sampling.top_p;
+  request.sampling.seed = 1000 + index;
+  if (index % 4 == 1) request.sampling.repetition_penalty = 1.2F;
+  if (index % 5 == 2) request.sampling.frequency_penalty = 0.7F;
+  if (index % 7 == 3) request.stopping.min_tokens = min_tokens;
+  if (index % 7 == 3) request.stopping.stop_token_ids = testing::RandomTokens(40, vocabulary, index);
+  request.output.logprob_bits = true;
+  return request;
+}
+
 inline uint64_t HashOf(const std::byte* const data, const int64_t bytes, uint64_t hash) {
   for (int64_t i = 0; i + 8 <= bytes; i += 8) {
     uint64_t word;

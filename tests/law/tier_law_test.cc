@@ -207,11 +207,7 @@ TEST_P(TierLaw, FromASharedServerInTheSameProcessAndInAnother) {
 INSTANTIATE_TEST_SUITE_P(Models, TierLaw,
                          ::testing::Values(AssetFolder("tiny-hybrid"), GoldenFolder("qwen3_5_moe"),
                                            GoldenFolder("qwen3_next"), GoldenFolder("qwen3")),
-                         [](const auto& p) {
-                           std::string name = p.param.substr(p.param.rfind('/') + 1);
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
-                         });
+                         [](const auto& p) { return testing::TestNameOf(p.param); });
 
 }  // namespace
 }  // namespace invar::engine

@@ -138,11 +138,7 @@ TEST_P(TransferLaw, BitsAreThoseOfAColdRunWhateverIsCachedOnEitherSide) {
 INSTANTIATE_TEST_SUITE_P(Models, TransferLaw,
                          ::testing::Values(AssetFolder("tiny-hybrid"), GoldenFolder("qwen3_5_moe"),
                                            GoldenFolder("qwen3_next"), GoldenFolder("qwen3")),
-                         [](const auto& p) {
-                           std::string name = p.param.substr(p.param.rfind('/') + 1);
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
-                         });
+                         [](const auto& p) { return testing::TestNameOf(p.param); });
 
 }  // namespace
 }  // namespace invar::engine

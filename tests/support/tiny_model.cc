@@ -26,6 +26,12 @@ std::string GoldenFolder(const std::string& name) {
 }
 std::string AssetFolder(const std::string& name) { return std::string(INVAR_SOURCE_DIR) + "/assets/" + name; }
 
+std::string TestNameOf(const std::string& folder) {
+  std::string name = folder.substr(folder.rfind('/') + 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 TemporaryFolder::TemporaryFolder() {
   std::string path = (std::filesystem::temp_directory_path() / "invar.XXXXXX").string();
   Check(mkdtemp(path.data()) != nullptr, "a temporary folder can be made", path);

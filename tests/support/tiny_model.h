@@ -16,6 +16,8 @@ namespace invar::testing {
 std::string GoldenFolder(const std::string& name);
 // assets/NAME
 std::string AssetFolder(const std::string& name);
+// The model's name as a test may be called.
+std::string TestNameOf(const std::string& folder);
 // A new empty folder that is removed with everything in it when it dies.
 class TemporaryFolder {
  public:

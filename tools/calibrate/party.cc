@@ -4,21 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 namespace invar::calibrate {
-
-void Party::Free::operator()(std::byte* data) const { std::free(data); }
-
-StatusOr<Party::Memory> Party::Zeroed(const int64_t bytes) {
-  constexpr int64_t kAlignment = 64;  // Of pages and states.
-  const int64_t rounded = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(rounded)));
-  if (data == nullptr) return ResourceExhausted(fmt::format("wanted {} bytes of memory, found too little", rounded));
-  std::memset(data, 0, static_cast<size_t>(rounded));
-  return Memory(data);
-}
 
 StatusOr<std::unique_ptr<Party>> Party::Make(models::Model& model, const PartyLimits& limits) {
   const models::ModelSpec& spec = model.spec();
@@ -34,10 +22,10 @@ StatusOr<std::unique_ptr<Party>> Party::Make(models::Model& model, const PartyLi
   for (int32_t s = 0; s < limits.sequences; ++s) {
     for (int32_t p = 0; p < pages_each; ++p) party->pages_[static_cast<size_t>(s)].emplace_back(s * pages_each + p);
   }
-  StatusOr<Memory> pages = Zeroed(int64_t{limits.sequences} * pages_each * spec.page_bytes);
+  StatusOr<ZeroedMemory> pages = MakeZeroedMemory(int64_t{limits.sequences} * pages_each * spec.page_bytes);
   if (!pages.ok()) return pages.status();
   party->page_memory_ = *std::move(pages);
-  StatusOr<Memory> states = Zeroed(int64_t{limits.sequences + limits.checkpoints} * spec.state_bytes);
+  StatusOr<ZeroedMemory> states = MakeZeroedMemory(int64_t{limits.sequences + limits.checkpoints} * spec.state_bytes);
   if (!states.ok()) return states.status();
   party->state_memory_ = *std::move(states);
   return party;

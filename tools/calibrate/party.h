@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/zeroed_memory.h"
 #include "engine/transfer/scd_prefix.h"
 #include "models/model.h"
 #include "tools/calibrate/taps.h"
@@ -53,18 +54,13 @@ class Party {
   void Copy(int32_t from, int32_t to);
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  using Memory = std::unique_ptr<std::byte, Free>;
-  static StatusOr<Memory> Zeroed(int64_t bytes);
   Party(models::Model& model, const PartyLimits& limits) : model_(model), limits_(limits) {}
 
   models::Model& model_;
   const PartyLimits limits_;
   std::vector<std::vector<PageId>> pages_;  // Of each sequence: one piece of the memory.
-  Memory page_memory_;
-  Memory state_memory_;
+  ZeroedMemory page_memory_;
+  ZeroedMemory state_memory_;
 };
 
 }  // namespace invar::calibrate

@@ -4,23 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "tools/eval/bound_view.h"
 
 namespace invar::eval {
-
-void Subject::Free::operator()(std::byte* data) const { std::free(data); }
-
-StatusOr<Subject::Memory> Subject::Zeroed(const int64_t bytes) {
-  constexpr int64_t kAlignment = 64;  // Of pages and states.
-  const int64_t rounded = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(rounded)));
-  if (data == nullptr) return ResourceExhausted(fmt::format("wanted {} bytes of memory, found too little", rounded));
-  std::memset(data, 0, static_cast<size_t>(rounded));
-  return Memory(data);
-}
 
 StatusOr<std::unique_ptr<Subject>> Subject::Make(models::Model& model, const kernels::Backend& backend,
                                                  const SubjectLimits& limits) {
@@ -34,10 +22,10 @@ StatusOr<std::unique_ptr<Subject>> Subject::Make(models::Model& model, const ker
                     limits.tokens_max, spec.max_sequence_tokens));
   }
   auto subject = std::unique_ptr<Subject>(new Subject(model, backend, limits));
-  StatusOr<Memory> pages = Zeroed(2 * std::ssize(subject->exact_pages_) * spec.page_bytes);
+  StatusOr<ZeroedMemory> pages = MakeZeroedMemory(2 * std::ssize(subject->exact_pages_) * spec.page_bytes);
   if (!pages.ok()) return pages.status();
   subject->pages_ = *std::move(pages);
-  StatusOr<Memory> state = Zeroed(spec.state_bytes);
+  StatusOr<ZeroedMemory> state = MakeZeroedMemory(spec.state_bytes);
   if (!state.ok()) return state.status();
   subject->state_ = *std::move(state);
   return subject;

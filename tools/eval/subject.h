@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/zeroed_memory.h"
 #include "engine/compressed/compressed_kv.h"
 #include "engine/compressed/query_log.h"
 #include "models/model.h"
@@ -55,12 +56,6 @@ class Subject {
   engine::PageRows tail() const { return {pages_.get(), tail_pages_}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  using Memory = std::unique_ptr<std::byte, Free>;
-  static StatusOr<Memory> Zeroed(int64_t bytes);
-
   Subject(models::Model& model, const kernels::Backend& backend, const SubjectLimits& limits);
 
   models::Model& model_;
@@ -68,8 +63,8 @@ class Subject {
   const SubjectLimits limits_;
   std::vector<PageId> exact_pages_;
   std::vector<PageId> tail_pages_;
-  Memory pages_;
-  Memory state_;  // Of the place that is read from.
+  ZeroedMemory pages_;
+  ZeroedMemory state_;  // Of the place that is read from.
 };
 
 }  // namespace invar::eval

@@ -28,8 +28,6 @@ void AddLocalModelOptions(CLI::App& app, LocalModelOptions& options) {
   app.add_option("--backend", options.backend, "cpu or reference")->capture_default_str();
 }
 
-void LocalModel::Free::operator()(std::byte* data) const { std::free(data); }
-
 StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
   if (options.activations != "bf16" && options.activations != "fp32") {
     return InvalidArgument(fmt::format("activations: wanted bf16 or fp32, found \"{}\"", options.activations),
@@ -56,23 +54,13 @@ StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
   return local;
 }
 
-StatusOr<std::unique_ptr<std::byte, LocalModel::Free>> LocalModel::Zeroed(const int64_t bytes) {
-  constexpr int64_t kAlignment = 64;
-  const int64_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(rounded)));
-  if (data == nullptr)
-    return ResourceExhausted(fmt::format("wanted {} bytes of memory for sequences, found too little", rounded));
-  std::memset(data, 0, static_cast<size_t>(rounded));
-  return std::unique_ptr<std::byte, Free>(data);
-}
-
 Status LocalModel::Allocate(const int32_t sequences, const int32_t tokens_max) {
   const models::ModelSpec& spec = model_->spec();
   const int32_t pages_each = (tokens_max + kernels::kPageTokens - 1) / kernels::kPageTokens;
-  auto pages = Zeroed(int64_t{sequences} * pages_each * spec.page_bytes);
+  auto pages = MakeZeroedMemory(int64_t{sequences} * pages_each * spec.page_bytes);
   if (!pages.ok()) return pages.status();
   pages_ = *std::move(pages);
-  auto states = Zeroed(int64_t{sequences} * spec.state_bytes);
+  auto states = MakeZeroedMemory(int64_t{sequences} * spec.state_bytes);
   if (!states.ok()) return states.status();
   states_ = *std::move(states);
   page_ids_.assign(static_cast<size_t>(sequences), {});

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/worker_pool.h"
+#include "base/zeroed_memory.h"
 #include "kernels/backend.h"
 #include "models/model.h"
 
@@ -43,16 +44,11 @@ class LocalModel {
   models::ForwardSpan Span(int32_t sequence, std::span<const TokenId> tokens, int32_t first, int32_t logits_rows) const;
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  static StatusOr<std::unique_ptr<std::byte, Free>> Zeroed(int64_t bytes);
-
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<models::Model> model_;
-  std::unique_ptr<std::byte, Free> pages_;
-  std::unique_ptr<std::byte, Free> states_;
+  ZeroedMemory pages_;
+  ZeroedMemory states_;
   std::vector<std::vector<PageId>> page_ids_;
 };
 
