@@ -21,14 +21,27 @@ enum class FallbackReason {
 inline constexpr size_t kFallbackReasons = 4;
 std::string_view NameOf(FallbackReason reason);
 
+// Why a drafted token saved no step.
+enum class DropReason {
+  kWrong,         // It was wrong, or one before it was.
+  kEnded,         // The output ended before it.
+  kReaderBehind,  // The reader fell behind before it.
+  kNoRoom,        // It was not verified: no row, page or log was left.
+  kLeft,          // It was not verified: its request was preempted or ended first.
+};
+inline constexpr size_t kDropReasons = 5;
+
 // Upper bounds of the histogram of accepted tokens a round; beyond the last is one more.
 inline constexpr std::array<int32_t, 13> kAcceptedBounds = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 // Of lossless speculation. All but drafter_bytes are counters.
 struct SpeculationStats {
-  int64_t rounds = 0;  // Drafts verified.
-  int64_t drafted_tokens = 0;
+  int64_t rounds = 0;          // Drafts verified.
+  int64_t drafted_tokens = 0;  // Of these.
   int64_t accepted_tokens = 0;
+  // Drafted tokens that saved nothing. Of the first three reasons: drafted_tokens less accepted_tokens; the others come
+  // on top.
+  std::array<int64_t, kDropReasons> dropped_tokens = {};
   std::array<int64_t, kAcceptedBounds.size() + 1> accepted_lengths = {};  // Rounds by accepted tokens.
   std::array<int64_t, kFallbackReasons> fallbacks = {};                   // Steps without a draft, by reason.
   int64_t prepare_ns = 0;     // That views of drafters took to be made and kept up.

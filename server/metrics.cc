@@ -53,6 +53,9 @@ double Made(const MetricsSnapshot& s, const cache::CheckpointKind kind) {
   return static_cast<double>(s.engine.cache.checkpoints_made[static_cast<size_t>(kind)]);
 }
 
+double Dropped(const MetricsSnapshot& s, const engine::DropReason reason) {
+  return static_cast<double>(s.engine.speculation.dropped_tokens[static_cast<size_t>(reason)]);
+}
 double PlainSteps(const MetricsSnapshot& s, const engine::FallbackReason reason) {
   return static_cast<double>(s.engine.speculation.fallbacks[static_cast<size_t>(reason)]);
 }
@@ -488,6 +491,38 @@ const Scalar kScalars[] = {
      "vllm:spec_decode_num_accepted_tokens_total",
      "Of these, tokens that were right: each saved a step of its request.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.engine.speculation.accepted_tokens); }},
+    {"invar_speculation_dropped_tokens_total",
+     kCounter,
+     {"reason", "wrong"},
+     nullptr,
+     "Drafted tokens that saved no step: one at or before them was wrong, the output or its reader's pace ended before "
+     "them (ended, reader_behind), or they were not verified, for want of a row, page or log (no_room) or because "
+     "their request was preempted or ended first (left).",
+     [](const MetricsSnapshot& s) { return Dropped(s, engine::DropReason::kWrong); }},
+    {"invar_speculation_dropped_tokens_total",
+     kCounter,
+     {"reason", "ended"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return Dropped(s, engine::DropReason::kEnded); }},
+    {"invar_speculation_dropped_tokens_total",
+     kCounter,
+     {"reason", "reader_behind"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return Dropped(s, engine::DropReason::kReaderBehind); }},
+    {"invar_speculation_dropped_tokens_total",
+     kCounter,
+     {"reason", "no_room"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return Dropped(s, engine::DropReason::kNoRoom); }},
+    {"invar_speculation_dropped_tokens_total",
+     kCounter,
+     {"reason", "left"},
+     nullptr,
+     "",
+     [](const MetricsSnapshot& s) { return Dropped(s, engine::DropReason::kLeft); }},
     {"invar_speculation_plain_steps_total",
      kCounter,
      {"reason", "unprofitable"},

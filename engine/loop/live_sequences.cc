@@ -45,6 +45,7 @@ void LiveSequences::Preempt(Sequence& sequence) {
   stats_.preemptions_in_prefill += sequence.state() == SequenceState::kPrefill ? 1 : 0;
   ++stats_.preemptions;
   ++moves_;
+  speculator_.Dropped(sequence);
   cache::PrefixLease lease = sequence.Preempt();
   cache_.Release(std::move(lease), sequence.computed_tokens(), cache::CheckpointKind::kPreempted, clock_.Now());
   sequence.ForgetComputed();

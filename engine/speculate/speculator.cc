@@ -176,6 +176,7 @@ void Speculator::Verified(const Sequence& sequence, const Span& span, const int3
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return;
   Speculating& live = found->second;
+  CountDropped(DropReason::kNoRoom, std::ssize(sequence.draft()) - span.drafted);
   ViewWorth& view = DraftingOf(sequence.request().speculation.drafter).view;
   for (int32_t i = 0; i < sampled; ++i) {
     live.record.Sampled();
@@ -195,6 +196,8 @@ void Speculator::Verified(const Sequence& sequence, const Span& span, const int3
   ++live.report.rounds;
   live.report.drafted_tokens += span.drafted;
   live.report.accepted_tokens += right;
+  const DropReason behind = sequence.paused() ? DropReason::kReaderBehind : DropReason::kEnded;
+  CountDropped(refuted ? DropReason::kWrong : behind, span.drafted - right);
   ++stats_.rounds;
   stats_.drafted_tokens += span.drafted;
   stats_.accepted_tokens += right;
@@ -233,6 +236,7 @@ SpeculationStats Speculator::stats() const {
 
 std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
   if (!Asks(sequence)) return std::nullopt;
+  Dropped(sequence);
   DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return SpeculationReport{};

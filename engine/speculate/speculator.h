@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ class Speculator {
   // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
   // (otherwise the output ended or its reader fell behind first). `sampled`: tokens that came of it.
   void Verified(const Sequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
+  // The sequence goes before its draft was verified.
+  void Dropped(const Sequence& sequence) { CountDropped(DropReason::kLeft, std::ssize(sequence.draft())); }
   // A step of spans that all decode took so long.
   void StepTook(std::span<const Span> spans, TimeNs took);
   // Forgets the sequence. Empty where it did not ask for speculation.
@@ -92,6 +95,9 @@ class Speculator {
   void AskAll(Turns& turns, int32_t sequences);
   DraftSampler SamplerOf(const Sequence& sequence);
   Drafting& DraftingOf(const std::string& name);
+  void CountDropped(const DropReason reason, const int64_t tokens) {
+    stats_.dropped_tokens[static_cast<size_t>(reason)] += tokens;
+  }
   void Ask(Drafting& drafting, std::span<DraftTurn> turns, int32_t sequences);
   TimeNs Prepare(Drafting& drafting, DraftTurn& turn, int32_t sequences);
 

@@ -245,6 +245,58 @@ TEST(Speculation, AnEndInsideARunIsResumedFromByTheNextTurn) {
   EXPECT_EQ(next.events->finished()->reuse.state_match_tokens, 10 + output - 1);
 }
 
+// --- What became of drafted tokens ---
+
+int64_t DroppedFor(const EngineStats& stats, const DropReason reason) {
+  return stats.speculation.dropped_tokens[static_cast<size_t>(reason)];
+}
+
+// Whatever was drafted and verified was right, or is counted once under what kept it from saving a step.
+int64_t VerifiedInVain(const EngineStats& stats) {
+  return DroppedFor(stats, DropReason::kWrong) + DroppedFor(stats, DropReason::kEnded) +
+         DroppedFor(stats, DropReason::kReaderBehind);
+}
+
+TEST(Speculation, DraftedTokensThatSaveNothingAreCountedByTheirReason) {
+  Rig wrong;
+  wrong.Submit(Greedy(100, 4), 50);
+  wrong.RunUntilIdle();
+  EngineStats stats = wrong.engine->Stats();
+  EXPECT_GT(DroppedFor(stats, DropReason::kWrong), 50);
+  EXPECT_EQ(VerifiedInVain(stats), stats.speculation.drafted_tokens - stats.speculation.accepted_tokens);
+  EXPECT_EQ(DroppedFor(stats, DropReason::kLeft), 0);
+
+  Rig stopped;
+  Request request = Greedy(60, 16);
+  request.stopping.stop_token_ids = {stopped.Answer(request).tokens[20]};
+  const Rig::Stream stream = stopped.Submit(request, 100);
+  stopped.truths[stream.id].tokens.insert(stopped.truths[stream.id].tokens.end(), 40, TokenId(1));
+  stopped.RunUntilIdle();
+  stats = stopped.engine->Stats();
+  EXPECT_GT(DroppedFor(stats, DropReason::kEnded), 0);
+  EXPECT_EQ(VerifiedInVain(stats), stats.speculation.drafted_tokens - stats.speculation.accepted_tokens);
+
+  Rig paused;
+  paused.Submit(Greedy(60, 16), 100, /*bound=*/5);
+  paused.RunUntilIdle();
+  EXPECT_GT(DroppedFor(paused.engine->Stats(), DropReason::kReaderBehind), 8);
+
+  EngineOptions narrow;
+  narrow.max_logits_rows = 8;
+  Rig cut(narrow);
+  cut.Submit(Greedy(100, 16), 100);
+  cut.RunUntilIdle();
+  EXPECT_GT(DroppedFor(cut.engine->Stats(), DropReason::kNoRoom), 50);
+
+  EngineOptions tight;
+  tight.max_pages = 6;
+  Rig preempted(tight);
+  for (int32_t i = 0; i < 6; ++i) preempted.Submit(Greedy(110, 6), 100);
+  preempted.RunUntilIdle();
+  EXPECT_GT(preempted.engine->Stats().preemptions, 0);
+  EXPECT_GT(DroppedFor(preempted.engine->Stats(), DropReason::kLeft), 0);
+}
+
 // --- Falling back ---
 
 TEST(Speculation, DraftsThatAreNeverRightAreGivenUpAndTriedNowAndThen) {
