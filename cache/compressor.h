@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -101,6 +102,9 @@ struct CompressContext {
   WorkerPool* workers = nullptr;
 };
 
+// Writes the rows of tokens [first, first + into.slots) of a layer. Called in order of tokens, each once.
+using RowsReader = std::function<void(int64_t first, const kernels::KvRows& into)>;
+
 class Compressor {
  public:
   Compressor(CompressorTraits traits, std::string provenance);
@@ -110,8 +114,10 @@ class Compressor {
   // Name and all settings, canonical: "streaming:sinks=4,recent=64,encoding=dense". What Scope::provenance carries.
   const std::string& provenance() const { return provenance_; }
 
-  // The view of tokens [0, rows.slots), all of them settled. No tokens: an empty view.
+  // The view of tokens [0, tokens), all of them settled. No tokens: an empty view.
   // Memory: up to one float copy of the rows while it runs. Threads: any. Errors: none; any floats are taken.
+  CompressedLayer Prefill(const kernels::PageShape& shape, int64_t tokens, const RowsReader& read,
+                          const CompressContext& context) const;
   CompressedLayer Prefill(const kernels::PageShape& shape, const kernels::ConstKvRows& rows,
                           const CompressContext& context) const;
 

@@ -11,7 +11,6 @@
 #include "base/split_mix64.h"
 #include "bench/micro/best_seconds.h"
 #include "cache/compress/chunked_matching.h"
-#include "cache/compress/layer_writer.h"
 #include "cache/compressor.h"
 
 namespace invar::bench {
@@ -77,7 +76,8 @@ void PrintMaintain(const std::string& kind, const Shape& shape, const Rows& rows
 }
 
 void PrintMatching(const Shape& shape, const Rows& rows) {
-  const cache::SettledSlots slots = cache::LayerWriter::Gather(rows.shape, rows.view());
+  cache::SettledSlots slots(rows.shape, 0, rows.tokens, rows.tokens);
+  std::copy(rows.keys.begin(), rows.keys.end(), slots.key(0, 0));
   const double seconds = BestSeconds(5, [&] {
     for (int64_t h = 0; h < rows.shape.kv_heads; ++h) cache::MatchChunks(slots, h, {.begin = 0, .end = rows.tokens});
   });

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "cache/compress/chunked_matching.h"
 #include "cache/compress/kinds.h"
@@ -47,6 +49,9 @@ constexpr std::array kSettings = {
     SettingRow{"likeness", SettingType::kChoice, 0, 0, 0, kLikenesses, "of keys: by their distance, or their cosine"},
 };
 
+// Of each head; empty: not known.
+using HeadPairs = std::vector<std::optional<std::vector<SlotPair>>>;
+
 class CentroidCompressor final : public Compressor {
  public:
   explicit CentroidCompressor(const Settings& settings)
@@ -72,7 +77,8 @@ class CentroidCompressor final : public Compressor {
       const MergeReach all = ReachOf(slots, traits());
       return MatchRange{all.begin, all.end, chunk_, phase, split_, likeness_};
     };
-    JudgeOutliers(slots, reach(0), target, context.workers);
+    HeadPairs pairs(slots.heads());
+    JudgeOutliers(slots, reach(0), target, pairs, context.workers);
     MergeSchedule schedule(schedule_);
     const auto above = [&] { return slots.before() + slots.count() - target; };
     // Once neither phase finds a page of pairs, none will.
@@ -80,16 +86,18 @@ class CentroidCompressor final : public Compressor {
     for (int64_t round = 0; round < rounds_ && above() > 0 && fruitless < 2; ++round) {
       // Whole pages go: what is above the budget, rounded up.
       const int64_t need = (above() + kPage - 1) / kPage * kPage;
-      const int64_t merged = RunRound(slots, reach(round % 2 == 1 ? chunk_ / 2 : 0),
-                                      {.need = need, .index = round, .rounds_max = rounds_}, schedule, context.workers);
+      const int64_t merged =
+          RunRound(slots, reach(round % 2 == 1 ? chunk_ / 2 : 0), {.need = need, .index = round, .rounds_max = rounds_},
+                   schedule, pairs, context.workers);
       fruitless = merged == 0 ? fruitless + 1 : 0;
     }
   }
 
   // Slots that come into reach for the first time become outliers where they are far from being like any other of their
   // chunk: much farther than half of all, and among the setting's share that is farthest. All outliers together leave
-  // three quarters of the budget to others.
-  void JudgeOutliers(SettledSlots& slots, const MatchRange& range, const int64_t target, WorkerPool* workers) const {
+  // three quarters of the budget to others. Leaves the pairs of `range` where it has looked at all of it.
+  void JudgeOutliers(SettledSlots& slots, const MatchRange& range, const int64_t target, HeadPairs& pairs,
+                     WorkerPool* workers) const {
     ForEachHead(workers, slots.heads(), [&](const int64_t h) {
       const std::span<SlotMark> marks = slots.marks(h);
       std::vector<int64_t> fresh;
@@ -105,25 +113,34 @@ class CentroidCompressor final : public Compressor {
       // Only chunks with fresh slots are looked at.
       MatchRange part = range;
       part.begin += (fresh.front() - range.begin) / chunk_ * chunk_;
-      const std::vector<float> best = BestSimilarities(slots, h, part);
-      const auto similarity = [&](const int64_t i) { return best[i - part.begin]; };
-      std::sort(fresh.begin(), fresh.end(), [&](const int64_t a, const int64_t b) {
+      ChunkMatches matches = MatchChunks(slots, h, part);
+      const auto similarity = [&](const int64_t i) { return matches.best[i - part.begin]; };
+      const auto less_similar = [&](const int64_t a, const int64_t b) {
         return similarity(a) != similarity(b) ? similarity(a) < similarity(b) : a < b;
-      });
-      const float far = kOutlierRatio * (1.0F - similarity(fresh[fresh.size() / 2]));
-      for (int64_t i = 0; i < more && 1.0F - similarity(fresh[i]) > far; ++i) marks[fresh[i]].is_outlier = 1;
+      };
+      const auto middle = fresh.begin() + std::ssize(fresh) / 2;
+      std::nth_element(fresh.begin(), middle, fresh.end(), less_similar);
+      const float far = kOutlierRatio * (1.0F - similarity(*middle));
+      const auto last = fresh.begin() + more;
+      if (last < fresh.end()) std::nth_element(fresh.begin(), last, fresh.end(), less_similar);
+      for (auto slot = fresh.begin(); slot < last; ++slot) marks[*slot].is_outlier = 1.0F - similarity(*slot) > far;
+      if (part.begin == range.begin) pairs[h] = std::move(matches.pairs);
     });
   }
 
-  // Pairs merged in each head.
+  // Pairs merged in each head. `known`: those of `range` where they are known already; afterwards none.
   static int64_t RunRound(SettledSlots& slots, const MatchRange& range, MergeRound round, MergeSchedule& schedule,
-                          WorkerPool* workers) {
-    std::vector<std::vector<SlotPair>> pairs(slots.heads());
+                          HeadPairs& known, WorkerPool* workers) {
+    HeadPairs pairs = std::move(known);
+    known.assign(slots.heads(), std::nullopt);
     std::vector<std::vector<float>> similarities(slots.heads());
     ForEachHead(workers, slots.heads(), [&](const int64_t h) {
-      pairs[h] = MatchChunks(slots, h, range);
-      std::erase_if(pairs[h], [](const SlotPair& pair) { return pair.similarity < -2.0F; });
-      for (const SlotPair& pair : pairs[h]) similarities[h].push_back(pair.similarity);
+      if (!pairs[h].has_value()) pairs[h] = MatchChunks(slots, h, range).pairs;
+      const std::span<const SlotMark> marks = slots.marks(h);
+      std::erase_if(*pairs[h], [&](const SlotPair& pair) {
+        return pair.similarity < -2.0F || marks[pair.a].is_outlier || marks[pair.b].is_outlier;
+      });
+      for (const SlotPair& pair : *pairs[h]) similarities[h].push_back(pair.similarity);
       std::sort(similarities[h].begin(), similarities[h].end(), std::greater<>());
     });
     round.similarities = similarities;
@@ -132,8 +149,8 @@ class CentroidCompressor final : public Compressor {
     if (merged == 0) return 0;
     std::vector<uint8_t> keep(slots.heads() * slots.count(), 1);
     ForEachHead(workers, slots.heads(), [&](const int64_t h) {
-      TakeMostSimilar(pairs[h], merged);
-      MergePairs(slots, h, pairs[h], std::span(keep).subspan(h * slots.count(), slots.count()));
+      TakeMostSimilar(*pairs[h], merged);
+      MergePairs(slots, h, *pairs[h], std::span(keep).subspan(h * slots.count(), slots.count()));
     });
     slots.Keep(keep);
     return merged;

@@ -33,16 +33,18 @@ struct MatchRange {
 struct SlotPair {
   int64_t a = 0;            // Slot that would go.
   int64_t b = 0;            // Slot that would take it in.
-  float similarity = 0.0F;  // KeyLikeness; never NaN, -infinity where the pair may not be merged.
+  float similarity = 0.0F;  // KeyLikeness; never NaN.
 };
 
-// One pair for each slot of A that has a B in its chunk, by ascending a. Ties go to the smallest b. A pair with an
-// outlier on either side has similarity -infinity. To cosine, keys of length 0 are like nothing: similarity 0.
-std::vector<SlotPair> MatchChunks(const SettledSlots& slots, int64_t h, const MatchRange& range);
-
-// For every slot of [begin, end) the largest similarity to one of the other half of its chunk; 1 where there is none.
-// Outliers are those with the smallest.
-std::vector<float> BestSimilarities(const SettledSlots& slots, int64_t h, const MatchRange& range);
+struct ChunkMatches {
+  // One for each slot of A that has a B in its chunk, by ascending a. Ties go to the smallest b. To cosine, keys of
+  // length 0 are like nothing: similarity 0.
+  std::vector<SlotPair> pairs;
+  // For every slot from range.begin on the largest similarity to one of the other half of its chunk; 1 where there is
+  // none. Outliers are those with the smallest.
+  std::vector<float> best;
+};
+ChunkMatches MatchChunks(const SettledSlots& slots, int64_t h, const MatchRange& range);
 
 // Merges pairs of one head, in ascending order of a: key and value of b become the means of all tokens that a and b
 // stand for, in float, and a is marked 0 in `keep` ([count]). Requires: no slot is an `a` twice, nor both an `a` and a

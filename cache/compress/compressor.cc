@@ -83,17 +83,30 @@ int64_t Compressor::BodyBytes(const kernels::PageShape& shape, const int64_t tok
 
 CompressedLayer Compressor::Prefill(const kernels::PageShape& shape, const kernels::ConstKvRows& rows,
                                     const CompressContext& context) const {
+  const auto read = [&](const int64_t first, const kernels::KvRows& into) {
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      for (int64_t s = 0; s < into.slots; ++s) {
+        std::copy_n(rows.key(h, first + s), shape.head_dim, into.key(h, s));
+        std::copy_n(rows.value(h, first + s), shape.head_dim, into.value(h, s));
+      }
+    }
+  };
+  return Prefill(shape, rows.slots, read, context);
+}
+
+CompressedLayer Compressor::Prefill(const kernels::PageShape& shape, const int64_t tokens, const RowsReader& read,
+                                    const CompressContext& context) const {
   // Workers flush denormals; so the bits are the same without any.
   const FlushDenormals flush;
   CompressedLayer view(shape, EncodingFor(shape, context.budget), provenance_);
   LayerWriter writer(view, traits_.family == CompressorFamily::kMerge);
-  const int64_t target = Target(shape, view.encoding(), rows.slots, rows.slots, context.budget);
-  if (rows.slots <= target) {
-    writer.Fill(rows, traits_.recent);
+  const int64_t target = Target(shape, view.encoding(), tokens, tokens, context.budget);
+  if (tokens <= target) {
+    writer.Fill(tokens, read, traits_.recent);
     writer.EndRound(0);
     return view;
   }
-  SettledSlots slots = LayerWriter::Gather(shape, rows);
+  SettledSlots slots = LayerWriter::Gather(shape, tokens, read);
   if (IsShownEnough(context.observation)) {
     Reduce(slots, target, context);
   } else {

@@ -16,4 +16,8 @@ void DotColumnsAvx2(const float* const rows, const int64_t stride, const int64_t
   DotAll(rows, stride, count, columns, dim, out);
 }
 
+void RaiseBestAvx2(const ColumnLikeness& likeness, const int32_t block, const BestSoFar& best) {
+  RaiseAll(likeness, block, best);
+}
+
 }  // namespace invar::cache

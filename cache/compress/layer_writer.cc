@@ -61,12 +61,26 @@ void LayerWriter::DropTail(const int64_t slots) {
   drop(layer_.tail_marks_, slots * layer_.heads());
 }
 
-void LayerWriter::Fill(const kernels::ConstKvRows& rows, const int64_t recent) {
+void LayerWriter::Fill(const int64_t tokens, const RowsReader& read, const int64_t recent) {
   Check(layer_.tokens_ == 0, "the view is empty", layer_.tokens_);
-  const int64_t pages = PagesBefore(rows.slots, recent);
-  AddPages(rows, pages, [](int64_t, const int64_t s) { return SlotMark(static_cast<uint32_t>(s)); });
-  layer_.tokens_ = pages * kPage;
-  layer_.Append(rows.Slots(pages * kPage, rows.slots - pages * kPage));
+  const int64_t pages = PagesBefore(tokens, recent);
+  layer_.pages_.reserve(pages * kernels::EncodedPageBytes(layer_.encoding_, layer_.shape_));
+  layer_.marks_.reserve(pages * kPage * layer_.heads());
+  // A page at a time, so that its rows are in a cache when they are encoded.
+  std::vector<float> keys(kPage * layer_.row_floats());
+  std::vector<float> values(keys.size());
+  const kernels::KvRows rows{keys.data(), values.data(), kPage, kPage * layer_.shape_.head_dim, layer_.shape_.head_dim};
+  while (layer_.tokens_ < tokens) {
+    const int64_t first = layer_.tokens_;
+    const kernels::KvRows some = rows.Slots(0, std::min(kPage, tokens - first));
+    read(first, some);
+    if (first >= pages * kPage) {
+      layer_.Append(some);
+      continue;
+    }
+    AddPages(some, 1, [&](int64_t, const int64_t s) { return SlotMark(static_cast<uint32_t>(first + s)); });
+    layer_.tokens_ += kPage;
+  }
   layer_.settled_ = layer_.tokens_;
 }
 
@@ -79,14 +93,11 @@ void LayerWriter::Promote(const int64_t verified, const int64_t recent) {
   layer_.settled_ = verified;
 }
 
-SettledSlots LayerWriter::Gather(const kernels::PageShape& shape, const kernels::ConstKvRows& rows) {
-  SettledSlots slots(shape, 0, rows.slots, rows.slots);
+SettledSlots LayerWriter::Gather(const kernels::PageShape& shape, const int64_t tokens, const RowsReader& read) {
+  SettledSlots slots(shape, 0, tokens, tokens);
+  read(0, slots.rows());
   for (int64_t h = 0; h < slots.heads(); ++h) {
-    for (int64_t s = 0; s < rows.slots; ++s) {
-      std::copy_n(rows.key(h, s), shape.head_dim, slots.key(h, s));
-      std::copy_n(rows.value(h, s), shape.head_dim, slots.value(h, s));
-      slots.marks(h)[s] = SlotMark(static_cast<uint32_t>(s));
-    }
+    for (int64_t s = 0; s < tokens; ++s) slots.marks(h)[s] = SlotMark(static_cast<uint32_t>(s));
   }
   return slots;
 }

@@ -3,6 +3,7 @@
 
 #include "cache/compress/settled_slots.h"
 #include "cache/compressed_layer.h"
+#include "cache/compressor.h"
 
 namespace invar::cache {
 
@@ -12,12 +13,12 @@ class LayerWriter {
   LayerWriter(CompressedLayer& layer, const bool merges) : layer_(layer) { layer_.merges_ = merges; }
 
   // The first tokens of an empty view, all settled: whole pages into the body, at least `recent` rows into the tail.
-  void Fill(const kernels::ConstKvRows& rows, int64_t recent);
+  void Fill(int64_t tokens, const RowsReader& read, int64_t recent);
   // Settles tokens below `verified` without dropping any: what lies more than `recent` before goes from the tail into
   // the body, by whole pages. What the body holds stays as it is.
   void Promote(int64_t verified, int64_t recent);
   // The slots of a prompt that nothing was dropped from.
-  static SettledSlots Gather(const kernels::PageShape& shape, const kernels::ConstKvRows& rows);
+  static SettledSlots Gather(const kernels::PageShape& shape, int64_t tokens, const RowsReader& read);
   // The slots of tokens below `verified` from page `first_page` on, decoded.
   SettledSlots Take(int64_t verified, int64_t first_page) const;
   // Puts them into the view in the place of what it held of their tokens; older pages stay. Whole pages into the body,

@@ -15,8 +15,8 @@ SettledSlots::SettledSlots(const kernels::PageShape& shape, const int64_t before
       stride_(count),
       tokens_(tokens),
       count_(count),
-      keys_(heads_ * count * dim_),
-      values_(heads_ * count * dim_),
+      keys_(std::make_unique_for_overwrite<float[]>(heads_ * count * dim_)),
+      values_(std::make_unique_for_overwrite<float[]>(heads_ * count * dim_)),
       marks_(heads_ * count) {}
 
 void SettledSlots::Keep(const std::span<const uint8_t> keep) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,13 +25,13 @@ class SettledSlots {
   int64_t count() const { return count_; }
   int64_t tokens() const { return tokens_; }
 
-  float* key(const int64_t h, const int64_t i) { return keys_.data() + (h * stride_ + i) * dim_; }
-  const float* key(const int64_t h, const int64_t i) const { return keys_.data() + (h * stride_ + i) * dim_; }
-  float* value(const int64_t h, const int64_t i) { return values_.data() + (h * stride_ + i) * dim_; }
-  const float* value(const int64_t h, const int64_t i) const { return values_.data() + (h * stride_ + i) * dim_; }
+  float* key(const int64_t h, const int64_t i) { return keys_.get() + (h * stride_ + i) * dim_; }
+  const float* key(const int64_t h, const int64_t i) const { return keys_.get() + (h * stride_ + i) * dim_; }
+  float* value(const int64_t h, const int64_t i) { return values_.get() + (h * stride_ + i) * dim_; }
+  const float* value(const int64_t h, const int64_t i) const { return values_.get() + (h * stride_ + i) * dim_; }
   std::span<SlotMark> marks(const int64_t h) { return std::span(marks_).subspan(h * stride_, count_); }
   std::span<const SlotMark> marks(const int64_t h) const { return std::span(marks_).subspan(h * stride_, count_); }
-  kernels::KvRows rows() { return {keys_.data(), values_.data(), count_, stride_ * dim_, dim_}; }
+  kernels::KvRows rows() { return {keys_.get(), values_.get(), count_, stride_ * dim_, dim_}; }
 
   // Keeps slots whose byte is not 0, in order; keep[h * count() + i]. Requires: as many in every head.
   void Keep(std::span<const uint8_t> keep);
@@ -42,8 +43,9 @@ class SettledSlots {
   const int64_t stride_;  // Slots from head to head: the count at the start.
   const int64_t tokens_;
   int64_t count_;
-  std::vector<float> keys_;
-  std::vector<float> values_;
+  // [kv_heads][stride][dim]
+  std::unique_ptr<float[]> keys_;
+  std::unique_ptr<float[]> values_;
   std::vector<SlotMark> marks_;
 };
 

@@ -55,9 +55,9 @@ int64_t CompressedKv::body_bytes() const {
 void CompressedKv::Make(const PageRows& full, const int32_t tokens, const QueryLog* const log) {
   std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
   ForEach(made.size(), [&](const size_t i) {
-    const Floats floats = Read(i, full, 0, tokens);
     const Shown shown = ShowTo(compressor_, log, i, tokens);
-    made[i] = compressor_.Prefill(shape_, floats.rows, ContextOf(i, shown));
+    const auto read = [&](const int64_t first, const kernels::KvRows& into) { ReadInto(i, full, first, into); };
+    made[i] = compressor_.Prefill(shape_, tokens, read, ContextOf(i, shown));
   });
   layers_.clear();
   for (std::optional<cache::CompressedLayer>& layer : made) layers_.push_back(*std::move(layer));
@@ -152,10 +152,16 @@ CompressedKv::Floats CompressedKv::Read(const size_t layer, const PageRows& from
   out.keys.resize(static_cast<size_t>(count * row_floats));
   out.values.resize(out.keys.size());
   out.rows = {out.keys.data(), out.values.data(), count, shape_.head_dim, row_floats};
-  ForPieces(layer, from, first, first + count, [&](const std::byte* page, const int64_t place, const int64_t rows) {
-    kernels::ReadRows(shape_, page, static_cast<int32_t>(place % kPage), out.rows.Slots(place - first, rows));
-  });
+  ReadInto(layer, from, first, out.rows);
   return out;
+}
+
+void CompressedKv::ReadInto(const size_t layer, const PageRows& from, const int64_t first,
+                            const kernels::KvRows& into) const {
+  ForPieces(layer, from, first, first + into.slots,
+            [&](const std::byte* page, const int64_t place, const int64_t rows) {
+              kernels::ReadRows(shape_, page, static_cast<int32_t>(place % kPage), into.Slots(place - first, rows));
+            });
 }
 
 cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& shown) const {

@@ -83,6 +83,7 @@ class CompressedKv {
     kernels::KvRows rows{};
   };
   Floats Read(size_t layer, const PageRows& from, int64_t first, int64_t count) const;
+  void ReadInto(size_t layer, const PageRows& from, int64_t first, const kernels::KvRows& into) const;
   cache::CompressContext ContextOf(size_t layer, const Shown& shown) const;
   void UpdateDegrees();
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/dense_page.h"
 #include "tests/kernels/rig.h"
@@ -209,6 +210,16 @@ TEST_P(CompressedView, RowsOfPagesComeBackAsTheyWere) {
   ReadRows(page, first.data(), 0, back.rows());
   EXPECT_EQ(BitsOf(back.keys), BitsOf(kv.keys));
   EXPECT_EQ(BitsOf(back.values), BitsOf(kv.values));
+  for (const auto& [place, count] : {std::pair{5, 13}, std::pair{20, 44}}) {
+    Kv some(64, 10);
+    ReadRows(page, first.data(), place, some.rows().Slots(0, count));
+    for (int32_t h = 0; h < kHeads; ++h) {
+      for (int32_t s = 0; s < count; ++s) {
+        EXPECT_TRUE(std::equal(some.rows().key(h, s), some.rows().key(h, s) + kDim, kv.rows().key(h, place + s)));
+        EXPECT_TRUE(std::equal(some.rows().value(h, s), some.rows().value(h, s) + kDim, kv.rows().value(h, place + s)));
+      }
+    }
+  }
   for (const int32_t cut : {0, 20}) {
     WriteRows(page, cut, back.rows().Slots(cut, cut == 0 ? 20 : 44), second.data());
   }

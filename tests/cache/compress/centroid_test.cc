@@ -71,15 +71,13 @@ TEST_P(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
                       MatchCase{{1, 100, 64, 32}, 33}, MatchCase{{0, 90, 64, 0, ChunkSplit::kHalves}, 8},
                       MatchCase{{7, 8, 64, 0}, 8}, MatchCase{{0, 100, 7, 3, ChunkSplit::kHalves}, 16}}) {
     const Layer layer = MakeLayer({.shape = {2, static_cast<int32_t>(c.dim), DType::kF32}, .tokens = 100, .rho = 0.5});
-    SettledSlots slots = SlotsOf(layer);
-    slots.marks(1)[10].is_outlier = 1;
+    const SettledSlots slots = SlotsOf(layer);
     c.range.likeness = GetParam();
     const auto likeness = [&](const int64_t a, const int64_t b) {
       return GetParam() == KeyLikeness::kCosine ? Cosine(slots.key(1, a), slots.key(1, b), c.dim)
                                                 : Nearness(slots, c.range, a, b);
     };
-    const std::vector<SlotPair> pairs = MatchChunks(slots, 1, c.range);
-    const std::vector<float> best = BestSimilarities(slots, 1, c.range);
+    const auto [pairs, best] = MatchChunks(slots, 1, c.range);
     size_t next = 0;
     std::vector<double> best_of(100, -INFINITY);
     for (int64_t begin = c.range.begin; begin < c.range.end;) {
@@ -106,11 +104,7 @@ TEST_P(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
         EXPECT_EQ(pair.a, a);
         EXPECT_FALSE(in_a(pair.b));
         EXPECT_NEAR(likeness(a, pair.b), largest, 1e-5);
-        if (a == 10 || pair.b == 10) {
-          EXPECT_EQ(pair.similarity, -INFINITY) << "outliers stay apart";
-        } else {
-          EXPECT_NEAR(pair.similarity, largest, 1e-5);
-        }
+        EXPECT_NEAR(pair.similarity, largest, 1e-5);
       }
       begin = end;
     }
@@ -122,7 +116,10 @@ TEST_P(ChunkedMatching, FindsTheBestPartnerOfTheOtherHalf) {
 TEST(EqualKeys, MatchTheFirst) {
   Layer layer = MakeLayer({.shape = {1, 8, DType::kF32}, .tokens = 64});
   for (int64_t t = 1; t < 64; ++t) std::copy_n(layer.keys.data(), 8, layer.keys.data() + t * 8);
-  for (const SlotPair& pair : MatchChunks(SlotsOf(layer), 0, {0, 64, 64, 0})) EXPECT_EQ(pair.b, 1);
+  for (const SlotPair& pair : MatchChunks(SlotsOf(layer), 0, {0, 64, 64, 0}).pairs) {
+    EXPECT_EQ(pair.b, 1);
+    EXPECT_EQ(pair.similarity, 1.0F);
+  }
 }
 
 TEST(DotColumns, IsOneSumAProductInOrderOnEveryWidth) {
