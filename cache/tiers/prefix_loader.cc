@@ -135,11 +135,11 @@ PrefixLoader::Found PrefixLoader::Search(const Load& load, const TimeNs now) con
   const int64_t room = options_.copy_bytes_max - copy_bytes_;
   Found found;
   found.first_page = load.have.kv_tokens / kPageTokens;
-  // One that is left alone counts as having nothing: another may have it too.
+  // One that is left alone counts as having nothing, as does one that still writes: another may have it too.
   std::vector<char> is_paused;
   for (const KnownTier& tier : tiers_) is_paused.push_back(tier.tier().is_paused() ? 1 : 0);
   const auto has = [&](const size_t t, const TierKey& key) {
-    if (!tiers_[t].known().Has(key, now)) return false;
+    if (!tiers_[t].known().IsThere(key, now)) return false;
     found.is_paused = found.is_paused || is_paused[t] != 0;
     return is_paused[t] == 0;
   };

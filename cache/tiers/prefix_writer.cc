@@ -119,7 +119,7 @@ bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::
   if (bytes > 0) payload.spans.emplace_back(*copy);
   payload.keep_alive = copy;
   const auto done = [events = events_, known = &to.known(), bytes, believed](const Status& status) {
-    // The index is told before it is true: who comes meanwhile has a miss.
+    // The index was told before it was true, so that nobody writes it twice.
     if (status.ok()) {
       events->Leave([known, believed] { known->PutEnded(believed); });
     } else {

@@ -1,8 +1,8 @@
 // What is flushed is never served again: by no tier, after no restart, however much there is of it.
 #include <gtest/gtest.h>
 
-#include "base/mutex.h"
 #include "cache/tiers/stores.h"
+#include "tests/cache/gate.h"
 #include "tests/cache/tiered_rig.h"
 #include "tests/cache/tiers/redis_server.h"
 #include "tests/cache/tiers/temp_folder.h"
@@ -10,37 +10,6 @@
 
 namespace invar::cache {
 namespace {
-
-// Shut, it holds every Put at its entry.
-class Gate {
- public:
-  void Shut() {
-    const MutexLock lock(mu_);
-    open_ = false;
-  }
-  void Open() {
-    const MutexLock lock(mu_);
-    open_ = true;
-    changed_.NotifyAll();
-  }
-  void Pass() {
-    const MutexLock lock(mu_);
-    ++waiting_;
-    changed_.NotifyAll();
-    while (!open_) changed_.Wait(mu_);
-    --waiting_;
-  }
-  void AwaitOneStanding() {
-    const MutexLock lock(mu_);
-    while (waiting_ == 0) changed_.Wait(mu_);
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  bool open_ GUARDED_BY(mu_) = true;
-  int waiting_ GUARDED_BY(mu_) = 0;
-};
 
 class TierFlush : public testing::TestWithParam<bool> {
  protected:

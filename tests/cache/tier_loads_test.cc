@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "cache/tiers/stores.h"
+#include "tests/cache/gate.h"
 #include "tests/cache/tiered_rig.h"
 #include "tests/cache/tiers/temp_folder.h"
+#include "tests/cache/watched_store.h"
 
 namespace invar::cache {
 namespace {
@@ -13,9 +15,10 @@ class TierLoads : public testing::TestWithParam<bool> {
   const StateShape& shape() const { return GetParam() ? kHybrid : kDense; }
   std::unique_ptr<Rig> Open(const int64_t copy_bytes_max, const int64_t queue_max = 256) {
     std::vector<std::unique_ptr<Tier>> tiers;
-    tiers.push_back(MakeThreadedTier(
-        MakeDiskStore({.path = folder_.path(), .budget_bytes = 1 << 26, .store_id = "model"}, *files_).value(), clock_,
-        {.threads = 2, .limits = {.queue_max = queue_max}}));
+    auto disk = MakeDiskStore({.path = folder_.path(), .budget_bytes = 1 << 26, .store_id = "model"}, *files_).value();
+    auto watched = std::make_unique<WatchedStore>(std::move(disk), [this] { gate_.Pass(); });
+    tiers.push_back(
+        MakeThreadedTier(std::move(watched), clock_, {.threads = 2, .limits = {.queue_max = queue_max}}));
     CacheOptions options{
         .shape = shape(), .budget_bytes = int64_t{1} << 20, .slots_without_bytes = 4, .identity = "model"};
     options.tuning.tier_copy_bytes_max = copy_bytes_max;
@@ -25,6 +28,7 @@ class TierLoads : public testing::TestWithParam<bool> {
   RealClock clock_;
   TempFolder folder_;
   const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
+  Gate gate_;  // Puts pass it.
 };
 
 constexpr int64_t kAll = int64_t{1} << 20;
@@ -105,6 +109,24 @@ TEST_P(TierLoads, WritesLargerThanTheCopiesAllGoOutInTheEnd) {
   }
   const auto rig = Open(kAll);
   EXPECT_EQ(rig->Whole(Join(Ids(0, 600), Ids(9000, 30))).state_tokens, GetParam() ? 600 : 576);
+}
+
+// A disk takes its time. Whoever asked meanwhile once made the record be forgotten that was on its way.
+TEST_P(TierLoads, OfWhatIsBeingWrittenFindNothingAndFindItOnceItIsThere) {
+  const auto rig = Open(kAll);
+  gate_.Shut();
+  rig->Whole(Ids(0, 300));
+  (void)rig->cache().Persist(clock_, clock_.Now());  // Gives up at once.
+  gate_.AwaitOneStanding();
+  rig->cache().Flush({.part = CachedPart::kKv}, clock_.Now());  // Out of memory alone.
+  const Tokens next = Join(Ids(0, 300), Ids(9000, 30));
+  EXPECT_EQ(rig->Whole(next).state_tokens, 0);
+  EXPECT_EQ(rig->cache().Report().tier_loads.begun, 0);
+  gate_.Open();
+  rig->Persist();
+  rig->cache().Flush({.part = CachedPart::kKv}, clock_.Now());
+  EXPECT_GE(rig->Whole(next).state_tokens, GetParam() ? 300 : 256);
+  EXPECT_EQ(rig->tier(), "disk");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TierLoads, testing::Bool(),
