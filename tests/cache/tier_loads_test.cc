@@ -17,8 +17,7 @@ class TierLoads : public testing::TestWithParam<bool> {
     std::vector<std::unique_ptr<Tier>> tiers;
     auto disk = MakeDiskStore({.path = folder_.path(), .budget_bytes = 1 << 26, .store_id = "model"}, *files_).value();
     auto watched = std::make_unique<WatchedStore>(std::move(disk), [this] { gate_.Pass(); });
-    tiers.push_back(
-        MakeThreadedTier(std::move(watched), clock_, {.threads = 2, .limits = {.queue_max = queue_max}}));
+    tiers.push_back(MakeThreadedTier(std::move(watched), clock_, {.threads = 2, .limits = {.queue_max = queue_max}}));
     CacheOptions options{
         .shape = shape(), .budget_bytes = int64_t{1} << 20, .slots_without_bytes = 4, .identity = "model"};
     options.tuning.tier_copy_bytes_max = copy_bytes_max;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -45,6 +46,14 @@ class TierFaults : public testing::Test {
     }
     return from_disk;
   }
+  // The same over and over until the disk helps: what it still writes cannot be read, and a slow one takes its time.
+  bool IsHelpedIn(InvardProcess& invard, const uint32_t first, const uint32_t count) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < end) {
+      if (Pass(invard, first, count) > 0) return true;
+    }
+    return false;
+  }
   static double Metric(const InvardProcess& invard, const std::string& name) {
     const std::string text = HttpGet(invard.ops, "/metrics").body;
     double sum = 0;
@@ -60,8 +69,7 @@ class TierFaults : public testing::Test {
 
 TEST_F(TierFaults, AFileWhereTheFolderWasCostsMissesUntilTheFolderIsBack) {
   InvardProcess invard(Arguments());
-  Pass(invard, 0, 12);
-  ASSERT_GT(Pass(invard, 0, 12), 0);
+  ASSERT_TRUE(IsHelpedIn(invard, 0, 12));
   fs::rename(folder_.path() + "/tier", folder_.path() + "/away");
   std::ofstream(folder_.path() + "/tier") << "no folder";
   EXPECT_EQ(Pass(invard, 0, 12), 0) << "nothing can be read";
@@ -70,9 +78,8 @@ TEST_F(TierFaults, AFileWhereTheFolderWasCostsMissesUntilTheFolderIsBack) {
   EXPECT_GT(Metric(invard, "invar_tier_store_failures_total"), 0);
   fs::remove(folder_.path() + "/tier");
   fs::rename(folder_.path() + "/away", folder_.path() + "/tier");
-  EXPECT_GT(Pass(invard, 0, 12), 0) << "what was there before";
-  Pass(invard, 100, 12);
-  EXPECT_GT(Pass(invard, 100, 12), 0) << "what is written since";
+  EXPECT_TRUE(IsHelpedIn(invard, 0, 12)) << "what was there before";
+  EXPECT_TRUE(IsHelpedIn(invard, 100, 12)) << "what is written since";
 }
 
 TEST_F(TierFaults, WritesBeyondALimitAreCountedUntilItIsLifted) {
@@ -86,8 +93,7 @@ TEST_F(TierFaults, WritesBeyondALimitAreCountedUntilItIsLifted) {
   EXPECT_EQ(Pass(invard, 0, 12), 0) << "nothing was written";
   EXPECT_GT(Metric(invard, "invar_tier_store_failures_total"), 0);
   limit(RLIM_INFINITY);
-  Pass(invard, 0, 12);
-  EXPECT_GT(Pass(invard, 0, 12), 0);
+  EXPECT_TRUE(IsHelpedIn(invard, 0, 12));
 }
 
 TEST_F(TierFaults, TheEndOfTheProcessSaysWhatADeadDiskDidNotTake) {
