@@ -9,6 +9,8 @@
 #include <cmath>
 #include <map>
 
+#include "models/foreign_fields.h"
+
 namespace invar::models {
 namespace {
 
@@ -45,6 +47,7 @@ void ReadCommon(ConfigReader& config, StackPlan& plan) {
   for (LayerPlan& layer : plan.layers) layer.mixer = attention;
   if (config.String("hidden_act", "silu") != "silu") config.Fail("hidden_act", "\"silu\"", config.Found("hidden_act"));
   config.Refuse("quantization_config", "quantized weights are not supported; use the unquantized ones");
+  RefuseForeignFields(config);
 }
 
 void ReadAttention(ConfigReader& config, const double partial_rotary_default, StackPlan& plan) {

@@ -54,8 +54,9 @@ class Tokenizer {
 
   // Token ids of `text` (any bytes; invalid UTF-8 goes through the byte path). `add_special` adds BOS/EOS as the
   // post-processor says. Errors: RESOURCE_EXHAUSTED where `text` exceeds the size limit; OUT_OF_RANGE where it has more
-  // than limits.tokens_max tokens; what limits.interrupted gave; INVALID_ARGUMENT where a tokenizer without byte
-  // fallback cannot spell it. Time linear in the text up to a logarithm. Threads: any.
+  // than limits.tokens_max tokens; what limits.interrupted gave. What the vocabulary cannot spell, without byte
+  // fallback and unknown token, is left out, as by that library. Time linear in the text up to a logarithm. Threads:
+  // any.
   virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text, ControlTokens control, bool add_special,
                                                 const EncodeLimits& limits) const = 0;
 

@@ -144,7 +144,8 @@ Status Bpe::LoadMerges(const nlohmann::json& section, const std::string& file) {
 }
 
 // The entry of each byte or character, before any merge. Unknown characters become the unknown token, neighbours fused
-// where the file says so; one pending unknown is emitted only when a known character or the end follows.
+// where the file says so; one pending unknown is emitted only when a known character or the end follows. Where there is
+// no unknown token they leave nothing, as with the reference library: SmolLM2 lacks the bytes its texts never held.
 Status Bpe::InitialSymbols(const std::string_view piece, EncodeWatch& watch, std::vector<int32_t>& ids) const {
   int32_t pending_unknowns = 0;
   const auto flush = [&] {
@@ -170,10 +171,7 @@ Status Bpe::InitialSymbols(const std::string_view piece, EncodeWatch& watch, std
       for (const char c : text) ids.push_back(fallback(c));
       continue;
     }
-    if (unknown_ < 0) {
-      return InvalidArgument("the tokenizer has no token for \"" + ReplaceInvalidUtf8(text) + "\" and no byte fallback",
-                             "text");
-    }
+    if (unknown_ < 0) continue;
     if (!fuse_unknown_) flush();
     ++pending_unknowns;
   }

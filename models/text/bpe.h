@@ -30,7 +30,7 @@ class Bpe {
 
   // Appends the ids of `piece`. Where the file says ignore_merges, a piece that is an entry is taken whole, unless
   // `never_whole` has its id set: control tokens, when the text is a user's. `watch` is asked as the work goes on.
-  // Errors: INVALID_ARGUMENT where a character has no entry, no byte fallback and no unknown token; those of `watch`.
+  // Errors: those of `watch`.
   Status Encode(std::string_view piece, const std::vector<bool>& never_whole, EncodeWatch& watch,
                 std::vector<TokenId>& out) const;
 
