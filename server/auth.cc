@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "server/translate.h"
+#include "server/grpc_status.h"
 
 namespace invar::server {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/grpc_status.h"
 
 namespace invar::server {
 namespace {

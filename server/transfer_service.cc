@@ -16,7 +16,7 @@
 #include "config/fields.h"
 #include "engine/prefix_export.h"
 #include "engine/prefix_sender.h"
-#include "server/translate.h"
+#include "server/grpc_status.h"
 #include "server/translate_transfer.h"
 
 namespace invar::server {

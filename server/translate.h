@@ -1,10 +1,12 @@
-// The border between wire and engine: the only place that turns proto messages into engine structs and back. Here it
-// is judged what only the wire knows (features that are missing, names, texts, chats, n), what a reload may change
-// (priority), and how many entries a list may have, before anything is allocated by it. The ranges of all other numbers
-// and of ids stand in engine/validate.h alone: Engine::Submit judges them, by the field names of the wire.
+// The border between wire and engine: the only place that turns proto messages into engine structs and back.
+//   translate_prompt.h      texts and chats to tokens
+//   translate_options.h     sampling, stopping, output
+//   translate_kv_policy.h   exactness, drafts, compressed KV, transfer
+//   translate_answer.h      events to messages
+// Here it is judged what only the wire knows (features that are missing, names, texts, chats, n), what a reload may
+// change (priority), and how many entries a list may have, before anything is allocated by it. The ranges of all other
+// numbers and of ids stand in engine/validate.h alone: Engine::Submit judges them, by the field names of the wire.
 #pragma once
-
-#include <grpcpp/support/status.h>
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +21,7 @@
 #include "models/model.h"
 #include "models/text.h"
 #include "server/hand_off.h"
+#include "server/translate_answer.h"
 
 namespace invar::server {
 
@@ -41,19 +44,6 @@ struct TranslateContext {
   std::function<Status()> interrupted;
 };
 
-// What the answer needs to know of the request, beside what the engine is told.
-struct AnswerForm {
-  std::string request_id;
-  std::string model;
-  std::string numerics_id;
-  bool stream = false;
-  bool token_ids = false;
-  bool logprobs = false;
-  bool logprob_bits = false;
-  int64_t seed = 0;
-  std::string hand_off = {};  // For whoever decodes what this instance has run; empty: none.
-};
-
 struct TranslatedRequest {
   engine::Request request;
   AnswerForm form;
@@ -71,16 +61,5 @@ StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, co
 StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
                                                      const TranslateContext& context);
 v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec);
-
-// Events to messages. `tokens` as ids; logprobs and bits as the form says.
-v1::GenerateResponse StartedMessage(const AnswerForm& form, const engine::StartedEvent& event);
-void AppendDelta(const AnswerForm& form, const engine::DeltaEvent& event, v1::Delta& delta);
-// Without text, token ids and logprobs, which the caller adds where stream is false.
-void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1::Finished& finished);
-v1::TokenLogprob LogprobMessage(const AnswerForm& form, const engine::TokenLogprob& logprob);
-
-// The one function through which a status crosses the RPC border: same code and message, google.rpc details (BadRequest
-// for the field, ErrorInfo with a reason, RetryInfo where trying again makes sense).
-grpc::Status ToGrpcStatus(const Status& status);
 
 }  // namespace invar::server

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "server/translate.h"
+#include "server/grpc_status.h"
 
 namespace invar::server {
 

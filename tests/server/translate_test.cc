@@ -9,6 +9,7 @@
 
 #include "config/fields.h"
 #include "google/rpc/status.pb.h"
+#include "server/grpc_status.h"
 
 namespace invar::server {
 namespace {
