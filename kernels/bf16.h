@@ -7,15 +7,15 @@
 
 namespace invar::kernels {
 
-inline float FloatFromBf16(const uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+constexpr float FloatFromBf16(const uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 
-inline uint16_t Bf16FromFloat(const float x) {
+constexpr uint16_t Bf16FromFloat(const float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);  // NaN stays NaN.
   return static_cast<uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-inline float FloatFromF16(const uint16_t x) {
+constexpr float FloatFromF16(const uint16_t x) {
   const uint32_t sign = static_cast<uint32_t>(x & 0x8000U) << 16;
   const uint32_t exponent = (x >> 10) & 0x1fU;
   const uint32_t mantissa = x & 0x3ffU;

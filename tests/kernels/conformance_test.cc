@@ -177,6 +177,7 @@ TEST_P(Conformance, QkvPrepareAndAttention) {
       {2, 1, 1024, 64, 0, 66, 3, true, true}};
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
+    if (rig->LimitOf({.head_dim = cases[i].head_dim}).has_value()) continue;
     std::vector<float> q_got, q_want;
     const std::vector<float> got = RunAttentionCase(rig, cases[i], &q_got);
     const std::vector<float> want = RunAttentionCase(reference, cases[i], &q_want);
@@ -261,7 +262,7 @@ TEST_P(Conformance, Experts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(CpuOptions()), OptionsName);
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(SubjectOptions()), OptionsName);
 
 TEST(MakeBackend, NamesWhatItKnowsWhenAskedForAnother) {
   WorkerPool pool(1);

@@ -16,6 +16,7 @@
 #include "base/worker_pool.h"
 #include "kernels/backend.h"
 #include "kernels/bf16.h"
+#include "tests/kernels/subjects.h"
 
 namespace invar::kernels {
 
@@ -116,7 +117,7 @@ inline ConstF32View ViewOf(const std::vector<float>& values, const int64_t cols)
 // A pool and a backend on it.
 struct Rig {
   explicit Rig(BackendOptions options = {}, const int threads = 2) : pool(threads) {
-    StatusOr<std::unique_ptr<Backend>> made = MakeBackend(options, pool);
+    StatusOr<std::unique_ptr<Backend>> made = MakeSubject(options, pool);
     Check(made.ok(), "the backend is known", made.ok() ? "" : made.status().message());
     backend = *std::move(made);
   }
@@ -127,17 +128,9 @@ struct Rig {
   std::unique_ptr<Backend> backend;
 };
 
-// Every way the cpu backend computes on this machine.
-inline std::vector<BackendOptions> CpuOptions() {
-  std::vector<BackendOptions> all;
-  for (const std::string& isa : SupportedIsas()) {
-    for (const DType activations : {DType::kBf16, DType::kF32}) all.push_back({"cpu", isa, activations});
-  }
-  return all;
-}
-// And the reference.
+// The subjects and the reference.
 inline std::vector<BackendOptions> AllOptions() {
-  std::vector<BackendOptions> all = CpuOptions();
+  std::vector<BackendOptions> all = SubjectOptions();
   all.push_back({"reference", "", DType::kF32});
   return all;
 }

@@ -1,0 +1,16 @@
+// The operations of kernels/backend.h on a device that runs the kernels of this folder.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+
+namespace invar::kernels::cuda {
+
+// What the backend is handed, rows, pages, states and weights, must be memory that the device reads and writes where it
+// lies. An operation returns when it is done. Errors: INVALID_ARGUMENT (activations are f16).
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device, DType activations, WorkerPool& pool);
+
+}  // namespace invar::kernels::cuda

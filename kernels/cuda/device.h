@@ -1,0 +1,60 @@
+// One device as the backend sees it: memory and a stream. Kinds: a GPU (cuda_device.cu, in the module) and the
+// emulation (emulated_device.cc, in tests).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/ops.h"
+
+namespace invar::kernels::cuda {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // What numerics call it: results of two devices are comparable in bits only under one name.
+  virtual std::string numerics_name() const = 0;
+  virtual Stream stream() const = 0;
+
+  // Of the device alone, 256-byte aligned. Stops the process where there is none: what backends keep for themselves is
+  // small and bounded by the batch.
+  virtual void* Allocate(int64_t bytes) = 0;
+  virtual void Free(void* memory) = 0;
+
+  // In the stream's order; `from`, in the host's memory, may be written again when it returns.
+  virtual void CopyIn(void* to, const void* from, int64_t bytes) = 0;
+  // Returns when all that was launched is done.
+  virtual void Finish() = 0;
+};
+
+// A buffer of a device that grows and is reused; contents are undefined after Reserve. What runs on the stream may
+// still read the old one, so growing waits for it.
+class DeviceBuffer {
+ public:
+  explicit DeviceBuffer(Device& device) : device_(device) {}
+  ~DeviceBuffer() {
+    if (data_ != nullptr) device_.Free(data_);
+  }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  void* Reserve(const int64_t bytes) {
+    if (bytes <= bytes_.load(std::memory_order_relaxed)) return data_;
+    device_.Finish();
+    if (data_ != nullptr) device_.Free(data_);
+    data_ = device_.Allocate(bytes + bytes / 2);
+    bytes_.store(bytes + bytes / 2, std::memory_order_relaxed);
+    return data_;
+  }
+  // Held now. Threads: any.
+  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  Device& device_;
+  void* data_ = nullptr;
+  std::atomic<int64_t> bytes_ = 0;  // Written by the one user; read by who counts.
+};
+
+}  // namespace invar::kernels::cuda
