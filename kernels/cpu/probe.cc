@@ -70,6 +70,7 @@ Probe::Probe(const int threads, const char* isa) : threads_(threads), buffer_(Un
 
 void Probe::Measure() {
   MeasureRead();
+  MeasureUpdate();
   MeasurePeak();
 }
 
@@ -77,21 +78,34 @@ void Probe::Measure() {
 // machine's, a longer one is the neighbours' too. And where a host rations bandwidth, some milliseconds after a pause
 // are twice as fast as what follows.
 void Probe::MeasureRead(const int64_t run_bytes) {
+  std::atomic<float> sink{0.0F};
+  for (const int64_t streams : kStreams) {
+    read_gbps_ = std::max(read_gbps_, Walk(run_bytes, [&](const float* begin, const int64_t floats) {
+                            sink.store(table_->read(begin, floats, streams));
+                          }));
+  }
+}
+
+void Probe::MeasureUpdate() {
+  constexpr int64_t kUpdateBytes = kRunBytes / 4;  // It goes slower, and lasts as long.
+  update_gbps_ = std::max(update_gbps_, Walk(kUpdateBytes, [](float* begin, const int64_t floats) {
+                            for (int64_t i = 0; i < floats; ++i) begin[i] += 1.0F;
+                          }));
+}
+
+double Probe::Walk(const int64_t run_bytes, const std::function<void(float*, int64_t)>& work) {
   const int64_t part = kSliceBytes / threads_ / kUnitBytes * kUnitBytes;
   const int64_t slices = std::max<int64_t>(1, run_bytes / kSliceBytes);
   const int64_t places = buffer_.bytes() / (part * threads_);
-  const auto* floats = reinterpret_cast<const float*>(buffer_.data());
-  std::atomic<float> sink{0.0F};
-  for (const int64_t streams : kStreams) {
-    const double seconds = TimeTogether(threads_, [&](const int i) {
-      for (int64_t slice = 0; slice < slices; ++slice) {
-        const int64_t begin = (next_ + slice) % places * part * threads_ + i * part;
-        sink.store(table_->read(floats + begin / 4, part / 4, streams));
-      }
-    });
-    read_gbps_ = std::max(read_gbps_, static_cast<double>(part * threads_ * slices) / seconds * 1e-9);
-    next_ = (next_ + slices) % places;
-  }
+  auto* const floats = reinterpret_cast<float*>(buffer_.data());
+  const double seconds = TimeTogether(threads_, [&](const int i) {
+    for (int64_t slice = 0; slice < slices; ++slice) {
+      const int64_t begin = (next_ + slice) % places * part * threads_ + i * part;
+      work(floats + begin / 4, part / 4);
+    }
+  });
+  next_ = (next_ + slices) % places;
+  return static_cast<double>(part * threads_ * slices) / seconds * 1e-9;
 }
 
 void Probe::MeasurePeak() {

@@ -1,8 +1,10 @@
-// What this machine can do at most, measured: reading memory, and the product's own inner operation on registers.
+// What this machine can do at most, measured: reading memory, updating it in place, and the product's own inner
+// operation on registers.
 // Performance is stated as a share of these, measured in the same run (a shared host's bandwidth moves within minutes).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/cpu/big_memory.h"
 #include "kernels/cpu/kernel_table.h"
@@ -18,22 +20,29 @@ class Probe {
   static constexpr int64_t kRunBytes = int64_t{1} << 30;  // Some 20 to 60 ms.
 
   // All keep the best seen: call them between the runs they are compared with.
-  void Measure();  // Both.
+  void Measure();  // All of them.
   // Twice `run_bytes`, about as much as what it is compared with reads at a stretch: in one stream a thread, in
   // several.
   void MeasureRead(int64_t run_bytes = kRunBytes);
+  // As MeasureRead, of memory that is read and written in place.
+  void MeasureUpdate();
   void MeasurePeak();
 
   double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.
+  double update_gbps() const { return update_gbps_; }  // Of the bytes updated, each read once and written once.
   double bf16_gflops() const { return bf16_gflops_; }  // Best so far, of this instruction set's product.
   double lane_gops() const { return lane_gops_; }      // Fused multiply-adds a second: what bounds the recurrence.
 
  private:
+  // Lets each thread work on its part of one slice after another; 1e9 bytes a second, of all.
+  double Walk(int64_t run_bytes, const std::function<void(float* begin, int64_t floats)>& work);
+
   const int threads_;
   const KernelTable* table_;
   BigMemory buffer_;
   int64_t next_ = 0;  // Where in the buffer the next slice begins: each comes from memory.
   double read_gbps_ = 0.0;
+  double update_gbps_ = 0.0;
   double bf16_gflops_ = 0.0;
   double lane_gops_ = 0.0;
 };

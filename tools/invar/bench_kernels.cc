@@ -35,9 +35,10 @@ using namespace kernels;  // NOLINT: this file is about nothing else.
 
 // What a call needs at least of each limit.
 struct Needs {
-  double bytes = 0.0;  // Read from memory; what a cache holds from call to call does not count.
-  double flops = 0.0;  // Of the matrix product.
-  double lanes = 0.0;  // Fused multiply-adds of the recurrence.
+  double bytes = 0.0;    // Read from memory; what a cache holds from call to call does not count.
+  double flops = 0.0;    // Of the matrix product.
+  double updated = 0.0;  // Bytes read and written in place.
+  double lanes = 0.0;    // Fused multiply-adds of the recurrence.
 };
 
 struct Case {
@@ -218,7 +219,7 @@ struct Suite {
                      }});
   }
 
-  // One sequence. Few tokens are a decode step's: its state comes from memory.
+  // One sequence. A decode step's few tokens find its state in memory.
   void AddDelta(const int64_t tokens, const bool cached) {
     const DeltaShape shape{16, 16, 128, 128};
     const int64_t width = 2 * 16 * 128 + 16 * 128;
@@ -231,8 +232,8 @@ struct Suite {
     const auto place = Place(elements * 4, cached);
     // Four vector operations an element and token (scale, update, two sums).
     cases.push_back({"delta_scan",
-                     std::to_string(tokens) + " tokens, 16 heads of 128x128",
-                     {.bytes = cached ? 0.0 : static_cast<double>(elements * 4),
+                     std::to_string(tokens) + " tokens, 16 heads of 128x128" + (cached ? ", cached" : ""),
+                     {.updated = cached ? 0.0 : static_cast<double>(elements * 4),
                       .lanes = static_cast<double>(elements * 4 * tokens)},
                      [this, shape, qkv, b, a, gates, out, tokens, place] {
                        auto* state = reinterpret_cast<float*>(place());
@@ -242,7 +243,7 @@ struct Suite {
   }
 
   // Operations that touch every element once. A line that is written is read before; that it goes back to memory later
-  // does not count, here and elsewhere.
+  // does not count here.
   void AddRowOperations(const int64_t rows) {
     const DType type = backend.numerics().activations;
     const auto add = [&](const char* name, const int64_t in_cols, const int64_t out_cols, const int64_t out_bytes,
@@ -308,6 +309,7 @@ struct Bound {
 
 Bound BoundOf(const Needs& needs, const cpu::Probe& probe) {
   const Bound bounds[] = {{"read", needs.bytes * 1e-9 / probe.read_gbps()},
+                          {"update", needs.updated * 1e-9 / probe.update_gbps()},
                           {"bf16", needs.flops * 1e-9 / probe.bf16_gflops()},
                           {"lanes", needs.lanes * 1e-9 / probe.lane_gops()}};
   const Bound* most = std::max_element(std::begin(bounds), std::end(bounds),
@@ -323,15 +325,17 @@ nlohmann::ordered_json ReportOf(const Backend& backend, const cpu::Probe& probe,
   report["threads"] = backend.pool().threads();
   report["last_level_cache_bytes"] = cpu::LastLevelCacheBytes();
   report["walked_bytes"] = arena.bytes();
-  report["limits"] = {
-      {"read_gbps", probe.read_gbps()}, {"bf16_gflops", probe.bf16_gflops()}, {"lane_gops", probe.lane_gops()}};
+  report["limits"] = {{"read_gbps", probe.read_gbps()},
+                      {"update_gbps", probe.update_gbps()},
+                      {"bf16_gflops", probe.bf16_gflops()},
+                      {"lane_gops", probe.lane_gops()}};
   report["kernels"] = nlohmann::ordered_json::array();
   for (const Case& c : cases) {
     const Bound bound = BoundOf(c.needs, probe);
     report["kernels"].push_back({{"name", c.name},
                                  {"shape", c.shape},
                                  {"seconds", c.best_s},
-                                 {"gbps", c.needs.bytes / c.best_s * 1e-9},
+                                 {"gbps", (c.needs.bytes + c.needs.updated) / c.best_s * 1e-9},
                                  {"gflops", (c.needs.flops + 2.0 * c.needs.lanes) / c.best_s * 1e-9},
                                  {"limit", bound.limit},
                                  {"share", bound.seconds / c.best_s}});
@@ -340,8 +344,9 @@ nlohmann::ordered_json ReportOf(const Backend& backend, const cpu::Probe& probe,
 }
 
 void PrintTable(const nlohmann::ordered_json& report) {
-  std::printf("limits (%d threads, %s): read %.1f GB/s, products %.1f GFLOP/s\n", report["threads"].get<int>(),
-              report["isa"].get<std::string>().c_str(), report["limits"]["read_gbps"].get<double>(),
+  std::printf("limits (%d threads, %s): read %.1f GB/s, update %.1f GB/s, products %.1f GFLOP/s\n",
+              report["threads"].get<int>(), report["isa"].get<std::string>().c_str(),
+              report["limits"]["read_gbps"].get<double>(), report["limits"]["update_gbps"].get<double>(),
               report["limits"]["bf16_gflops"].get<double>());
   std::printf("%-14s %-44s %12s %9s %9s  %s\n", "kernel", "shape", "us", "GB/s", "GFLOP/s", "share of limit");
   for (const auto& k : report["kernels"]) {
@@ -373,7 +378,7 @@ void AddCases(Suite& suite) {
     for (int e = 0; e < kEncodings; ++e) suite.AddViewAttention(shape, 6144, 8, static_cast<KvEncoding>(e));
   }
   for (const int64_t tokens : {1, 8}) suite.AddDelta(tokens, false);
-  for (const int64_t tokens : {32, 512}) suite.AddDelta(tokens, true);
+  for (const int64_t tokens : {1, 8, 32, 512}) suite.AddDelta(tokens, true);
   suite.AddRowOperations(512);
   suite.AddSampling();
 }
@@ -384,11 +389,10 @@ void RunRounds(std::vector<Case>& cases, const int rounds, cpu::Probe& probe) {
   for (int round = 0; round < rounds; ++round) {
     probe.Measure();
     for (Case& c : cases) {
-      if (std::string_view(BoundOf(c.needs, probe).limit) == "read") {
-        probe.MeasureRead();
-      } else {
-        probe.MeasurePeak();
-      }
+      const std::string_view limit = BoundOf(c.needs, probe).limit;
+      if (limit == "read") probe.MeasureRead();
+      if (limit == "update") probe.MeasureUpdate();
+      if (limit == "bf16" || limit == "lanes") probe.MeasurePeak();
       double spent = 0.0;
       int calls = 0;
       for (; spent < 0.02 || calls < 3; ++calls) spent += SecondsOf(c);
@@ -402,9 +406,8 @@ void RunRounds(std::vector<Case>& cases, const int rounds, cpu::Probe& probe) {
 int RunBenchKernels(int argc, char** argv) {
   Arguments args;
   CLI::App app{
-      "Kernels as shares of this machine's limits: memory reads and the inner product's peak, both measured between "
-      "the "
-      "runs.",
+      "Kernels as shares of this machine's limits: reading memory, updating it, and the inner product's peak, all "
+      "measured between the runs.",
       "invar bench kernels"};
   app.add_option("--filter", args.filter, "only kernels whose 'name shape' matches this regular expression");
   app.add_option("--backend", args.backend, "backend to time")->check(CLI::IsMember({"cpu"}));
