@@ -26,9 +26,7 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return table_.name; }
-  int64_t scratch_bytes() const override {
-    return product_rows_.bytes() + partials_.bytes() + delta_rows_.bytes() + experts_.bytes();
-  }
+  int64_t scratch_bytes() const override { return product_rows_.bytes() + partials_.bytes() + experts_.bytes(); }
   WorkerPool& pool() const override { return pool_; }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
@@ -157,7 +155,7 @@ class CpuBackend final : public Backend {
     Check(args.qkv.cols == 2 * shape.heads_k * shape.dim_k + shape.heads_v * shape.dim_v,
           "DeltaScan: q, k and v side by side");
     Check(shape.heads_v % shape.heads_k == 0, "DeltaScan: value heads share key heads evenly");
-    RunDeltaScan(table_, pool_, args, delta_rows_);
+    RunDeltaScan(table_, pool_, args);
   }
 
   void GatedRmsNorm(const ConstF32View x, const ConstF32View z, std::span<const float> weight, const float eps,
@@ -217,7 +215,6 @@ class CpuBackend final : public Backend {
   Numerics numerics_;
   Scratch product_rows_;
   Scratch partials_;
-  Scratch delta_rows_;
   ExpertScratch experts_;
 };
 

@@ -1,75 +1,91 @@
-// Two forks a round of at most 512 tokens a span: q, k and gates of every token, laid out head after head (rows a power
-// of two apart would share cache sets); then the recurrence. Rounds bound the scratch; the state carries over exactly.
+// One fork a round of at most 512 tokens a span. A task is a head of a span: its q, k and gates of every token, close
+// together (rows a power of two apart would share cache sets), then the recurrence over them, so that what a core has
+// made stays with it. Value heads that share a key head prepare it each: some hundredths of their work. Rounds bound
+// the scratch; the state carries over exactly.
 #include "kernels/cpu/delta_scan.h"
 
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cpu/scratch.h"
 #include "kernels/emit.h"
 
 namespace invar::kernels::cpu {
 namespace {
 
 constexpr int64_t kRoundTokens = 512;
-constexpr int64_t kRowsPerTask = 8;  // At most.
 
 // State columns of one call for a piece of so many rows.
 int64_t ColumnsAtOnce(const int64_t rows) { return rows == 1 ? kMaxTokenColumns : kMaxDeltaColumns; }
 
-// Part of a span handled in one round; `slot` is where its rows start in the scratch.
+// Part of a span handled in one round.
 struct Piece {
   const StateSpan* span;
   int64_t begin;  // Row of the span.
   int64_t rows;
-  int64_t slot;
+
+  int64_t row(const int64_t at) const { return span->row_begin + begin + at; }  // Of the batch.
 };
 
-struct Layout {
-  float* q;  // [heads_k][slots, dim_k]
+// What the tokens of a piece bring to one head, and what its recurrence works in.
+struct HeadRows {
+  float* q;  // [rows, dim_k]
   float* k;
-  float* qk;    // [heads_k][slots]
-  float* beta;  // [heads_v][slots]
+  float* qk;  // [rows]
+  float* beta;
   float* decay;
-  int64_t slots;
+  float* columns;  // [dim_k, kMaxDeltaColumns]
 };
 
-Layout Reserve(const DeltaShape& shape, const int64_t slots, Scratch& scratch) {
-  const int64_t keys = shape.heads_k * slots * shape.dim_k;
-  float* memory = scratch.Floats(2 * keys + (shape.heads_k + 2 * shape.heads_v) * slots);
-  Layout layout{
-      .q = memory, .k = memory + keys, .qk = memory + 2 * keys, .beta = nullptr, .decay = nullptr, .slots = slots};
-  layout.beta = layout.qk + shape.heads_k * slots;
-  layout.decay = layout.beta + shape.heads_v * slots;
-  return layout;
+HeadRows Reserve(const DeltaShape& shape, const int64_t rows) {
+  static thread_local Scratch scratch;
+  const int64_t keys = rows * shape.dim_k;
+  const int64_t padded = (rows + 15) / 16 * 16;
+  const int64_t columns = int64_t{shape.dim_k} * kMaxDeltaColumns;
+  float* const memory = scratch.Floats(columns + 2 * keys + 3 * padded);
+  float* const gates = memory + columns + 2 * keys;
+  return {.q = memory + columns,
+          .k = memory + columns + keys,
+          .qk = gates,
+          .beta = gates + padded,
+          .decay = gates + 2 * padded,
+          .columns = memory};
 }
 
-void PrepareRow(const KernelTable& table, const DeltaArgs& args, const Layout& layout, const int64_t row,
-                const int64_t slot) {
+void PrepareGates(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
+                  const HeadRows& head) {
+  constexpr int64_t kAtOnce = 16;
+  float b[kAtOnce], a[kAtOnce], a_log[kAtOnce], dt_bias[kAtOnce];
+  std::fill_n(a_log, kAtOnce, args.a_log[h]);
+  std::fill_n(dt_bias, kAtOnce, args.dt_bias[h]);
+  for (int64_t t = 0; t < piece.rows; t += kAtOnce) {
+    const int64_t n = std::min(kAtOnce, piece.rows - t);
+    for (int64_t i = 0; i < n; ++i) {
+      b[i] = args.b.row(piece.row(t + i))[h];
+      a[i] = args.a.row(piece.row(t + i))[h];
+    }
+    table.delta_gates(b, a, a_log, dt_bias, n, head.beta + t, head.decay + t);
+  }
+}
+
+void Prepare(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
+             const HeadRows& head) {
   const DeltaShape& shape = args.shape;
-  static thread_local std::vector<float> gates;
-  gates.resize(2 * shape.heads_v);
-  float* beta = gates.data();
-  float* decay = beta + shape.heads_v;
-  table.delta_gates(args.b.row(row), args.a.row(row), args.a_log.data(), args.dt_bias.data(), shape.heads_v, beta,
-                    decay);
-  for (int64_t h = 0; h < shape.heads_v; ++h) {
-    layout.beta[h * layout.slots + slot] = beta[h];
-    layout.decay[h * layout.slots + slot] = decay[h];
-  }
-  for (int64_t h = 0; h < shape.heads_k; ++h) {
-    const int64_t at = h * layout.slots + slot;
-    table.delta_prepare({.q = args.qkv.row(row) + h * shape.dim_k,
-                         .k = args.qkv.row(row) + (shape.heads_k + h) * shape.dim_k,
+  const int64_t key_head = h / (shape.heads_v / shape.heads_k);
+  PrepareGates(table, args, piece, h, head);
+  for (int64_t t = 0; t < piece.rows; ++t) {
+    const float* const row = args.qkv.row(piece.row(t));
+    table.delta_prepare({.q = row + key_head * shape.dim_k,
+                         .k = row + (shape.heads_k + key_head) * shape.dim_k,
                          .dim_k = shape.dim_k,
-                         .q_out = layout.q + at * shape.dim_k,
-                         .k_out = layout.k + at * shape.dim_k,
-                         .qk = layout.qk + at});
+                         .q_out = head.q + t * shape.dim_k,
+                         .k_out = head.k + t * shape.dim_k,
+                         .qk = head.qk + t});
   }
 }
 
-void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& layout, const Piece& piece,
-                 const int64_t h, const int64_t column, const int threads) {
-  static thread_local Scratch local;
+void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
+                 const int64_t column, const int threads, const HeadRows& head) {
   const DeltaShape& shape = args.shape;
   const StateSpan& span = *piece.span;
   const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
@@ -80,15 +96,14 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& 
                            ? state + columns
                            : std::min<int64_t>(h + threads, shape.heads_v - 1) * shape.dim_k * shape.dim_v;
   const auto run = [&](const int64_t begin, const int64_t end) {
-    const int64_t slot = piece.slot + begin - piece.begin;
-    const int64_t at = h / (shape.heads_v / shape.heads_k) * layout.slots + slot;
-    const int64_t row = span.row_begin + begin;
+    const int64_t at = begin - piece.begin;
+    const int64_t row = piece.row(at);
     const auto scan = piece.rows == 1 ? table.delta_token : table.delta_columns;
-    scan({.q = layout.q + at * shape.dim_k,
-          .k = layout.k + at * shape.dim_k,
-          .qk = layout.qk + at,
-          .decay = layout.decay + h * layout.slots + slot,
-          .beta = layout.beta + h * layout.slots + slot,
+    scan({.q = head.q + at * shape.dim_k,
+          .k = head.k + at * shape.dim_k,
+          .qk = head.qk + at,
+          .decay = head.decay + at,
+          .beta = head.beta + at,
           .rows = end - begin,
           .dim_k = shape.dim_k,
           .v = args.qkv.row(row) + channel,
@@ -99,7 +114,7 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& 
           .ahead = span.recurrent + next,
           .out = args.out.row(row) + h * shape.dim_v + column,
           .out_stride = args.out.stride,
-          .scratch = local.Floats(shape.dim_k * kMaxDeltaColumns)});
+          .scratch = head.columns});
   };
   const auto emit = [&](const EmittedState& to) {
     for (int64_t i = 0; i < shape.dim_k; ++i) {
@@ -112,31 +127,22 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Layout& 
 
 }  // namespace
 
-void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared) {
+void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args) {
   const DeltaShape& shape = args.shape;
   CheckEmits(args.spans);
   for (int64_t done = 0;; done += kRoundTokens) {
     std::vector<Piece> pieces;
-    std::vector<int64_t> rows;  // Slot -> row of the batch.
     for (const StateSpan& span : args.spans) {
-      if (span.rows <= done) continue;
-      const int64_t count = std::min<int64_t>(kRoundTokens, span.rows - done);
-      pieces.push_back({&span, done, count, static_cast<int64_t>(rows.size())});
-      for (int64_t i = 0; i < count; ++i) rows.push_back(span.row_begin + done + i);
+      if (span.rows > done) pieces.push_back({&span, done, std::min<int64_t>(kRoundTokens, span.rows - done)});
     }
     if (pieces.empty()) return;
-    const int64_t slots = static_cast<int64_t>(rows.size());
-    const Layout layout = Reserve(shape, slots, prepared);
-    const int64_t rows_per_task = std::clamp<int64_t>(slots / (2 * pool.threads()), 1, kRowsPerTask);
-    pool.ParallelFor((slots + rows_per_task - 1) / rows_per_task, [&](const int64_t task) {
-      for (int64_t i = task * rows_per_task; i < std::min(slots, (task + 1) * rows_per_task); ++i) {
-        PrepareRow(table, args, layout, rows[i], i);
-      }
-    });
     pool.ParallelFor(static_cast<int64_t>(pieces.size()) * shape.heads_v, [&](const int64_t task) {
       const Piece& piece = pieces[task / shape.heads_v];
+      const int64_t h = task % shape.heads_v;
+      const HeadRows head = Reserve(shape, piece.rows);
+      Prepare(table, args, piece, h, head);
       for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(piece.rows)) {
-        ScanColumns(table, args, layout, piece, task % shape.heads_v, column, pool.threads());
+        ScanColumns(table, args, piece, h, column, pool.threads(), head);
       }
     });
   }

@@ -5,10 +5,9 @@
 #include "base/worker_pool.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/scratch.h"
 
 namespace invar::kernels::cpu {
 
-void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args, Scratch& prepared);
+void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& args);
 
 }  // namespace invar::kernels::cpu

@@ -186,8 +186,8 @@ struct KernelTable {
   void (*attention_finish)(const float* values, float total, const float* gate, int64_t n, void* out, bool bf16);
   void (*conv)(const ConvChannels&);
   void (*delta_prepare)(const DeltaPrepare&);
-  // beta = sigmoid(b); decay = exp(-exp(a_log) softplus(a + dt_bias)), for all heads of one token.
-  void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t heads,
+  // beta = sigmoid(b); decay = exp(-exp(a_log) softplus(a + dt_bias)), element by element.
+  void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t count,
                       float* beta, float* decay);
   void (*delta_columns)(const DeltaColumns&);
   // As delta_columns, for exactly one row: takes no scratch, and up to kMaxTokenColumns columns.
