@@ -139,18 +139,10 @@ static inline void DeltaOneToken(const DeltaColumns& p, const int64_t last) {
 }
 
 static void Delta(const DeltaColumns& p) {
-  for (int64_t c = 0; c < p.columns; c += kDeltaGroups * 16) {
-    DeltaColumns part = p;
-    part.v += c;
-    part.state += c;
-    part.out += c;
-    part.columns = Least(kDeltaGroups * 16, p.columns - c);
-    if (c + part.columns < p.columns) part.ahead = part.state + part.columns;
-    WithConstant<kDeltaGroups>((part.columns + 15) / 16, [&](auto groups) {
-      constexpr int G = decltype(groups)::value;
-      DeltaGroups<G>(part, part.columns - (G - 1) * 16);
-    });
-  }
+  WithConstant<kDeltaGroups>((p.columns + 15) / 16, [&](auto groups) {
+    constexpr int G = decltype(groups)::value;
+    DeltaGroups<G>(p, p.columns - (G - 1) * 16);
+  });
 }
 
 // One token has no work to hide memory behind: whole rows of the state, in the order that processors read ahead.

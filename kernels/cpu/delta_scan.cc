@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kRoundTokens = 512;
 
 // State columns of one call for a piece of so many rows.
-int64_t ColumnsAtOnce(const int64_t rows) { return rows == 1 ? kMaxTokenColumns : kMaxDeltaColumns; }
+int64_t ColumnsAtOnce(const KernelTable& table, const int64_t rows) {
+  return rows == 1 ? kMaxTokenColumns : table.delta_columns_max;
+}
 
 // Part of a span handled in one round.
 struct Piece {
@@ -34,14 +36,14 @@ struct HeadRows {
   float* qk;  // [rows]
   float* beta;
   float* decay;
-  float* columns;  // [dim_k, kMaxDeltaColumns]
+  float* columns;  // [dim_k, delta_columns_max]
 };
 
-HeadRows Reserve(const DeltaShape& shape, const int64_t rows) {
+HeadRows Reserve(const KernelTable& table, const DeltaShape& shape, const int64_t rows) {
   static thread_local Scratch scratch;
   const int64_t keys = rows * shape.dim_k;
   const int64_t padded = (rows + 15) / 16 * 16;
-  const int64_t columns = int64_t{shape.dim_k} * kMaxDeltaColumns;
+  const int64_t columns = int64_t{shape.dim_k} * table.delta_columns_max;
   float* const memory = scratch.Floats(columns + 2 * keys + 3 * padded);
   float* const gates = memory + columns + 2 * keys;
   return {.q = memory + columns,
@@ -89,7 +91,7 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Piece& p
   const DeltaShape& shape = args.shape;
   const StateSpan& span = *piece.span;
   const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
-  const int64_t columns = std::min(ColumnsAtOnce(piece.rows), shape.dim_v - column);
+  const int64_t columns = std::min(ColumnsAtOnce(table, piece.rows), shape.dim_v - column);
   const int64_t state = h * shape.dim_k * shape.dim_v + column;
   // Heads are handed out in order to whoever is free.
   const int64_t next = column + columns < shape.dim_v
@@ -139,9 +141,9 @@ void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& a
     pool.ParallelFor(static_cast<int64_t>(pieces.size()) * shape.heads_v, [&](const int64_t task) {
       const Piece& piece = pieces[task / shape.heads_v];
       const int64_t h = task % shape.heads_v;
-      const HeadRows head = Reserve(shape, piece.rows);
+      const HeadRows head = Reserve(table, shape, piece.rows);
       Prepare(table, args, piece, h, head);
-      for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(piece.rows)) {
+      for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(table, piece.rows)) {
         ScanColumns(table, args, piece, h, column, pool.threads(), head);
       }
     });

@@ -136,9 +136,7 @@ struct DeltaPrepare {  // One token, one key head.
   float* qk = nullptr;  // q . k after normalisation.
 };
 
-// State columns one call of delta_columns takes at most: 64 x 128 floats are 32 KiB, which stay in a first-level cache.
-inline constexpr int kMaxDeltaColumns = 64;
-// And one of delta_token.
+// State columns one call of delta_token takes at most.
 inline constexpr int kMaxTokenColumns = 128;
 
 struct DeltaColumns {        // One sequence, one value head, some columns of its state.
@@ -153,12 +151,12 @@ struct DeltaColumns {        // One sequence, one value head, some columns of it
   int64_t v_stride = 0;
   float* state = nullptr;  // [dim_k, state_stride]
   int64_t state_stride = 0;
-  int64_t columns = 0;  // 1..kMaxDeltaColumns
+  int64_t columns = 0;  // 1..KernelTable::delta_columns_max
   // Where the thread is likely to go on, in a state of the same stride: brought closer meanwhile. Never read from.
   const float* ahead = nullptr;
   float* out = nullptr;
   int64_t out_stride = 0;
-  float* scratch = nullptr;  // [dim_k, kMaxDeltaColumns], 64-byte aligned.
+  float* scratch = nullptr;  // [dim_k, columns rounded up to 16], 64-byte aligned.
 };
 
 struct KernelTable {
@@ -190,6 +188,7 @@ struct KernelTable {
   void (*delta_gates)(const float* b, const float* a, const float* a_log, const float* dt_bias, int64_t count,
                       float* beta, float* decay);
   void (*delta_columns)(const DeltaColumns&);
+  int delta_columns_max;
   // As delta_columns, for exactly one row: takes no scratch, and up to kMaxTokenColumns columns.
   void (*delta_token)(const DeltaColumns&);
   // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.

@@ -96,6 +96,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .delta_prepare = DeltaPrepareHead,
           .delta_gates = DeltaGates,
           .delta_columns = Delta,
+          .delta_columns_max = kDeltaGroups * 16,
           .delta_token = DeltaToken,
           .product_peak = ProductPeak<Bf16Product>,
           .fma_peak = FmaPeak,
