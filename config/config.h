@@ -135,6 +135,8 @@ struct Config {
     std::string role = "none";
     std::string mode = "exact";
     std::string producers;
+    std::string profile;
+    std::string point;
     std::string name;
     std::string hmac_secret_file;
     int64_t tokens_min = 256;

@@ -267,13 +267,20 @@ std::vector<Field> MakeFields() {
        ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.role; }, {"none", "prefill", "decode", "both"}},
        "`prefill`: computes prompts for other instances and sends them KV and states; `decode`: fetches them; `both`; "
        "`none`: neither. All roles answer requests."},
-      {"transfer.mode", ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.mode; }, {"none", "exact"}},
+      {"transfer.mode", ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.mode; }, {"none", "exact", "any"}},
        "What requests get that leave kv_policy.transfer open: `exact` fetches from instances of equal weights, with "
-       "the "
-       "bits of a run here.",
+       "the bits of a run here; `any` also from those of other weights, in codes of transfer.profile: such answers are "
+       "approximate, and say so.",
        Takes::kOnReload},
       {"transfer.producers", StringKind{+[](Config& c) -> std::string& { return c.transfer.producers; }, 65536},
        "The instances that prefixes may come from, and no others: `NAME=HOST:PORT`, separated by commas."},
+      {"transfer.profile", StringKind{+[](Config& c) -> std::string& { return c.transfer.profile; }, 65536},
+       "Files that `invar calibrate` wrote, separated by commas: on a decode instance the one that makes prefixes of "
+       "another model's codes, on a prefill instance one for each fine-tune that it serves. Each must be of the model "
+       "that is loaded, on one of its sides."},
+      {"transfer.point", StringKind{+[](Config& c) -> std::string& { return c.transfer.point; }, 64},
+       "The point of the profile that prefixes are fetched by; empty: the one whose answers are closest to the model's "
+       "own."},
       {"transfer.name", StringKind{+[](Config& c) -> std::string& { return c.transfer.name; }, 64},
        "How consumers call this instance in their transfer.producers; given: its answers carry a hand-off in "
        "kv_transfer_params_json, which a gateway relays to a decode instance. Needs hmac_secret_file."},

@@ -120,7 +120,7 @@ Status Engine::ExplainPlan(Request request, std::function<void(const cache::Plan
   return impl_->loop.inbox().Post(
       [impl = impl_.get(), request = std::move(request), done = std::move(done)](cache::CacheManager& cache, TimeNs) {
         const auto tokens = static_cast<int32_t>(request.prompt.size());
-        done(cache.ExplainPlan(impl->loop.admission().QueryOf(request, request.prompt, tokens, tokens - 1)));
+        done(cache.ExplainPlan(impl->loop.admission().QueryOf(request, {}, request.prompt, tokens, tokens - 1)));
       });
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "cache/cache_tuning.h"
 #include "config/config.h"
+#include "engine/scd_profiles.h"
 #include "engine/slow/slow_store.h"
 #include "engine/speculate/drafter.h"
 
@@ -16,6 +19,8 @@ namespace invar::engine {
 struct TransferOptions {
   int32_t tokens_min = 1;  // Fewer are run here.
   TimeNs timeout = TimeNs{30} * 1'000'000'000;
+  std::shared_ptr<const HeldProfile> profile = {};  // What codes of them are decoded by; null: none are asked for.
+  std::string point = {};                           // That they are asked for in; empty: the best of the profile.
 };
 
 struct EngineOptions {

@@ -1,13 +1,14 @@
-// PrefixSource: where a prefix can come from that another instance of equal weights computes: what a consumer wants,
-// and what became of it. The engine asks before a request is admitted and waits no longer than it said; whatever comes
-// then is taken up whole, or the prompt is run here, with the same bits. No word about the wire:
-// server/transfer_client.h.
+// PrefixSource: where a prefix can come from that another instance computes: what a consumer wants, and what became of
+// it. The engine asks before a request is admitted and waits no longer than it said; whatever comes then is taken up
+// whole, or the prompt is run here. From an instance of equal weights come the bits of such a run; from one of other
+// weights, where the want says by what profile, codes. No word about the wire: server/transfer_client.h.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "base/ids.h"
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
+#include "engine/scd_profiles.h"
 
 namespace invar::engine {
 
@@ -46,12 +48,16 @@ struct PrefixWant {
   int32_t have_kv = 0;               // Positions whose KV is here; whole pages of it need not come.
   int32_t have_state = 0;            // Tokens that need not be run here anyway: less is of no use.
   TimeNs deadline = kNever;
+  // What it may come in codes by, where the producer has other weights; null: it may not.
+  std::shared_ptr<const HeldProfile> profile = {};
+  size_t point = 0;
 };
 
 struct FetchedPrefix {
   std::optional<TransferFault> fault;  // Given: nothing came, and `why` says more.
   std::string why = {};
   cache::PrefixImage image = {};
+  CodedPrefix coded = {};  // Held: this came, and no image.
   int64_t bytes = 0;  // Of chunks that arrived, used or not.
 };
 

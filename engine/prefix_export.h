@@ -1,6 +1,7 @@
 // PrefixExport: a prefix for another instance: out of the cache where that has nearly all of it, or run as a request
 // that generates nothing, in its tenant's turn, with the cache, preemption and limits that every request has; then it
-// comes in parts, while it runs.
+// comes in parts, while it runs. Codes for one of other weights are made of what layers read, which is in no cache: they
+// are always run.
 // Threads: any.
 #pragma once
 
@@ -22,12 +23,13 @@
 
 namespace invar::engine {
 
-// Pages that follow those of the parts before; the first part says where they begin.
+// Pages, or codes, that follow those of the parts before; the first part says where they begin.
 struct PrefixPart {
   int32_t first_page = 0;  // Of the whole prefix,
   int32_t end = 0;         // and how far it reaches.
   std::vector<std::vector<std::byte>> pages = {};
   std::vector<std::byte> state = {};  // With the last part.
+  std::vector<CodedPart> codes = {};
   bool is_last = false;
 };
 
@@ -40,6 +42,7 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
     int32_t have_kv = 0;     // Of the consumer.
     int32_t have_state = 0;  // Alike: the prefix must reach further.
     TimeNs deadline = kNever;
+    std::optional<CodedExport> coded = {};  // Given: codes are wanted, of the whole prefix.
   };
   using Take = std::function<void(StatusOr<PrefixPart>)>;
 
@@ -57,7 +60,9 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
   PrefixExport(Engine& engine, Wanted wanted, Take take)
       : engine_(engine),
         wanted_(std::move(wanted)),
-        first_page_(FirstPageToSend(wanted_.have_kv, static_cast<int32_t>(wanted_.tokens.size()))),
+        first_page_(wanted_.coded.has_value()
+                        ? 0
+                        : FirstPageToSend(wanted_.have_kv, static_cast<int32_t>(wanted_.tokens.size()))),
         take_(std::move(take)) {}
   // Of the cache; nullopt: it has too little.
   void TakeCached(std::optional<cache::PrefixImage> image);

@@ -39,6 +39,9 @@ class PrefixReceiver {
  private:
   enum class State { kOpened, kGranted, kComplete };
   std::vector<ConsumerFrame> OnManifest(const ManifestFrame& manifest);
+  // Whether the producer is what it must be, and sends what was asked for. Errors: kRefused.
+  std::optional<std::string> WhyRefused(const ManifestFrame& manifest) const;
+  void TakeMemory(const ManifestFrame& manifest);
   std::vector<ConsumerFrame> OnChunk(const ChunkFrame& chunk);
   std::vector<ConsumerFrame> OnCommit(const CommitFrame& commit);
   std::vector<ConsumerFrame> Refuse(TransferFault fault, std::string why);
@@ -51,6 +54,7 @@ class PrefixReceiver {
   std::optional<TransferFault> fault_;
   std::string why_;
   cache::PrefixImage image_;
+  CodedPrefix coded_;
   ChunkPlan plan_;
   std::optional<RootHash> root_;
   int64_t next_ = 0;        // Chunk.

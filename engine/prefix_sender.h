@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/status.h"
 #include "engine/prefix_export.h"
@@ -21,10 +22,14 @@ class PrefixSender {
     int64_t salt_bytes_max = 0;
     int64_t chunk_bytes = kChunkBytesMax;
   };
-  PrefixSender(TransferIdentity identity, const Limits& limits) : identity_(std::move(identity)), limits_(limits) {}
+  // `profiles`: what prefixes may be coded by; null: they may not. Requires: it outlives this.
+  PrefixSender(TransferIdentity identity, const Limits& limits, const ScdProfiles* const profiles = nullptr)
+      : identity_(std::move(identity)), limits_(limits), profiles_(profiles) {}
 
   // Errors: FAILED_PRECONDITION naming the field in which the two differ; INVALID_ARGUMENT.
   Status Open(const OpenFrame& open);
+  // What the prefix is to be offered in; nullopt: as it is. Requires: Open.
+  const std::optional<CodedExport>& coded() const { return coded_; }
   // What goes out now, as far as credits reach; parts in order, while the rest is computed. Requires: Open; the prefix
   // reaches further than the consumer is.
   void Offer(PrefixPart part);
@@ -40,6 +45,7 @@ class PrefixSender {
 
  private:
   enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted };
+  Status CheckWhoAsks(const OpenFrame& open);
   Status OnGrant(const GrantFrame& grant);
   Status OnCredit(uint64_t epoch, int64_t bytes);
   bool IsThere(const ChunkHeader& chunk) const;
@@ -48,10 +54,13 @@ class PrefixSender {
   // Set at construction.
   const TransferIdentity identity_;
   const Limits limits_;
+  const ScdProfiles* const profiles_;
 
+  std::optional<CodedExport> coded_;
   State state_ = State::kNew;
   bool acknowledged_ = false;
   cache::PrefixImage image_;  // As far as it was offered; pages that have gone are empty.
+  std::vector<std::vector<std::byte>> codes_;  // Of each layer, alike.
   bool is_whole_ = false;
   ManifestFrame manifest_;
   ChunkPlan plan_;

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "cache/prefix_image.h"
+#include "engine/scd_profiles.h"
 
 namespace invar::engine {
 
@@ -79,11 +80,15 @@ struct Request {
   // What memory lacks of the prompt may come from an instance of equal weights: with the same bits.
   struct Transfer {
     bool allowed = false;
-    std::string producer;  // The one that is known to have it; empty: any.
+    bool coded = false;    // And from one of other weights, in codes: the answer is approximate then.
+    std::string producer = {};  // The one that is known to have it; empty: any.
   } transfer;
   // Given: its KV goes out in pages from this one on, each as soon as nothing will be written into it any more
   // (PrefixPagesEvent), and what is left, with the state, with FinishedEvent. Of requests that generate nothing.
   std::optional<int32_t> export_from_page;
+  // Given: codes of its prompt go out, each as soon as it is certain (PrefixCodesEvent). Of requests that generate
+  // nothing and read nothing from the cache.
+  std::optional<CodedExport> coded_export;
 };
 
 // What a request ends with at its deadline, wherever it is.
@@ -111,6 +116,9 @@ struct PrefixReuse {
   // Of state_match_tokens, those that another instance computed for this request.
   int32_t transferred_tokens = 0;
   int64_t transfer_bytes = 0;  // That crossed the link for it, used or not.
+  std::string transfer_mode = {};  // How they came: "raw", or the modes of a point; empty: none did.
+  // The profile's point and its plans in words, where what it goes on from may be made of codes; empty: it is exact.
+  std::string made_of_codes = {};
   // The slowest place it came from: "fast", a tier's name or "peer"; empty: nothing matched.
   std::string tier;
 };
@@ -145,6 +153,10 @@ struct DeltaEvent {
 struct PrefixPagesEvent {
   std::vector<std::vector<std::byte>> pages;
 };
+// Alike, codes.
+struct PrefixCodesEvent {
+  std::vector<CodedPart> parts;
+};
 enum class FinishReason { kStop, kLength };
 struct FinishedEvent {
   FinishReason reason = FinishReason::kLength;
@@ -165,7 +177,7 @@ struct FinishedEvent {
 struct FailedEvent {
   Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutting down), INTERNAL.
 };
-using TokenEvent = std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, FinishedEvent, FailedEvent>;
+using TokenEvent = std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, PrefixCodesEvent, FinishedEvent, FailedEvent>;
 
 // Where a request's events go. Called on the engine thread; must not block and must not call the engine back.
 // Exactly one Finished or Failed ends the stream.

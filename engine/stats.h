@@ -83,6 +83,11 @@ struct TransferStats {
   int64_t tokens = 0;     // That need not be run for it.
   int64_t bytes = 0;      // That crossed the link, used or not.
   int64_t wait_ns = 0;    // Of requests, until it landed or failed.
+  // Of these, those of instances of other weights, in codes: and the time that making prefixes of them took.
+  int64_t coded_landed = 0;
+  int64_t coded_tokens = 0;
+  int64_t coded_bytes = 0;
+  int64_t rebuild_ns = 0;
   std::array<int64_t, kTransferFaults> faults = {};
   int64_t under_way = 0;
 };

@@ -25,14 +25,19 @@
 #include "base/ids.h"
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
+#include "engine/scd_profiles.h"
 #include "models/model.h"
 
 namespace invar::engine {
 
-inline constexpr int32_t kTransferProtocol = 1;
+inline constexpr int32_t kTransferProtocol = 2;
 // Payload of one chunk at most. Large enough for the rate of a link, small enough to check from a core's cache, and
 // with its message below what gRPC takes by default (4 MiB).
 inline constexpr int64_t kChunkBytesMax = int64_t{1} << 20;
+// A prefix in codes of at least kStreamTokens goes out in pieces of so many tokens while it still runs; below, the
+// messages would cost more than the head start gives (SGLang #23515 lost 18 % at 256 tokens, and won from 1K on).
+inline constexpr int32_t kStreamTokens = 1024;
+inline constexpr int32_t kStreamPieceTokens = 256;
 // Both sides send something at least so often; below any lease that may be configured.
 inline constexpr TimeNs kTransferBeatNs = 250'000'000;
 
@@ -55,9 +60,12 @@ struct TransferIdentity {
 TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer = {});
 // The first field in which they differ, with both values, as a sentence; nullopt: none.
 std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer);
+// Alike of what two of other weights must agree in that pass prefixes by `profile`.
+std::optional<std::string> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
+                                             const ScdProfile& profile);
 
-enum class ChunkKind : int32_t { kKv = 1, kState = 2 };
-enum class ChunkCodec : int32_t { kRaw = 1 };
+enum class ChunkKind : int32_t { kKv = 1, kState = 2, kCodes = 3 };
+enum class ChunkCodec : int32_t { kRaw = 1, kScd = 2 };
 
 // Which bytes a chunk brings, said in full: the receiver compares it with what must come next.
 struct ChunkHeader {
@@ -65,8 +73,8 @@ struct ChunkHeader {
   ChunkKind kind = ChunkKind::kKv;
   int32_t layer = -1;  // -1: all layers, as pages and states hold them.
   int32_t token_begin = 0;
-  int32_t token_end = 0;  // Of a state, both are the number of tokens before it.
-  int64_t offset = 0;     // Of its first byte in the page of token_begin, or in the state.
+  int32_t token_end = 0;  // Of a state, both are the number of tokens before it; of codes, those that it needs.
+  int64_t offset = 0;     // Of its first byte in the page of token_begin, in the state, or in the layer's codes.
   int64_t bytes = 0;
   ChunkCodec codec = ChunkCodec::kRaw;
 
@@ -80,6 +88,7 @@ struct OpenFrame {
   std::vector<TokenId> tokens;
   int32_t have_kv = 0;
   int32_t have_state = 0;
+  std::string point = {};  // Of the identity's profile.
 };
 struct GrantFrame {
   uint64_t epoch = 0;  // Of the consumer's choice: what carries another one is not of this transfer.
@@ -103,6 +112,7 @@ struct ManifestFrame {
   int32_t end = 0;  // Tokens.
   int64_t chunk_bytes = kChunkBytesMax;
   ChunkCodec codec = ChunkCodec::kRaw;
+  std::string point = {};  // Of kScd.
 };
 struct ChunkFrame {
   uint64_t epoch = 0;
@@ -140,13 +150,15 @@ class RootHash {
 class ChunkPlan {
  public:
   ChunkPlan() = default;
-  // Requires: CheckManifest.
+  // Of kRaw. Requires: the manifest was checked.
   explicit ChunkPlan(const ManifestFrame& manifest);
-  int64_t count() const { return kv_chunks_ + state_chunks_; }
-  int64_t total_bytes() const { return pages_ * page_bytes_ + state_bytes_; }
+  // Of kScd: codes in the order in which their producer has them, then by layer.
+  ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const ScdPoint& point);
+  int64_t count() const { return is_coded_ ? std::ssize(codes_) : kv_chunks_ + state_chunks_; }
+  int64_t total_bytes() const { return is_coded_ ? code_bytes_ : pages_ * page_bytes_ + state_bytes_; }
   int32_t pages() const { return static_cast<int32_t>(pages_); }
   ChunkHeader At(int64_t index) const;
-  // The part of `image` that the chunk is a copy of, piece by piece. Requires: the image has the manifest's sizes.
+  // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's sizes.
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
 
  private:
@@ -159,6 +171,9 @@ class ChunkPlan {
   int64_t chunks_per_page_ = 1;  // else this.
   int64_t kv_chunks_ = 0;
   int64_t state_chunks_ = 0;
+  bool is_coded_ = false;
+  std::vector<ChunkHeader> codes_;
+  int64_t code_bytes_ = 0;
 };
 
 // The first page that need not be left out where a consumer with KV of `have_kv` positions gets `end` tokens.

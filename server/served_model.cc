@@ -3,6 +3,7 @@
 #include "server/served_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,6 +72,23 @@ int64_t DraftMemory(const config::Config::Engine& options) {
 
 // Above any there is; one that is larger has no digest.
 constexpr int64_t kTokenizerBytesMax = int64_t{256} << 20;
+
+// `takes`: what this instance makes prefixes of codes by; null: nothing.
+Status CheckPoint(const config::Config::Transfer& transfer, const engine::HeldProfile* const takes) {
+  if (!config::FetchesPrefixes(transfer) || transfer.profile.empty()) return OkStatus();
+  if (takes == nullptr && transfer.role == "decode") {
+    return FailedPrecondition(
+        fmt::format("transfer.profile: {}: no file's consumer is this model, which fetches prefixes", transfer.profile));
+  }
+  if (transfer.point.empty() || takes == nullptr || takes->FindPoint(transfer.point) < takes->profile.points.size()) {
+    return OkStatus();
+  }
+  std::vector<std::string> names;
+  for (const engine::ScdPoint& point : takes->profile.points) names.push_back(point.name);
+  return InvalidArgument(fmt::format("transfer.point: {} has no '{}', it has {}", takes->path, transfer.point,
+                                     fmt::join(names, ", ")),
+                         "transfer.point");
+}
 
 std::string NameOf(const config::Config::Model& model) {
   if (!model.name.empty()) return model.name;
@@ -145,6 +163,15 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   auto served = std::make_unique<ServedModel>();
   served->parts = std::move(parts);
   const models::ModelSpec& spec = served->parts.model->spec();
+  if (config.transfer.role != "none") {
+    StatusOr<engine::ScdProfiles> profiles =
+        engine::ScdProfiles::Load(config.transfer.profile, spec, served->parts.tokenizer_digest);
+    if (!profiles.ok()) return profiles.status();
+    served->profiles = *std::move(profiles);
+  }
+  const std::shared_ptr<const engine::HeldProfile> takes =
+      config::FetchesPrefixes(config.transfer) ? served->profiles.ToTake() : nullptr;
+  if (Status s = CheckPoint(config.transfer, takes.get()); !s.ok()) return s;
   served->tier_files = cache::MakeSystemFiles();
   StatusOr<std::vector<std::unique_ptr<cache::Tier>>> tiers = cache::MakeTiers(
       config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
@@ -182,7 +209,9 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
                      .gap_s_max = std::chrono::duration<double>(options.speculation.slow_tier.gap).count()},
        .approximates = options.approximate.allowed,
        .transfer = {.tokens_min = static_cast<int32_t>(config.transfer.tokens_min),
-                    .timeout = std::chrono::nanoseconds(config.transfer.timeout).count()}},
+                    .timeout = std::chrono::nanoseconds(config.transfer.timeout).count(),
+                    .profile = takes,
+                    .point = config.transfer.point}},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers), served->prefixes.get());
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);

@@ -11,6 +11,7 @@
 #include "cache/make_tiers.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "engine/scd_profiles.h"
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/text.h"
@@ -47,6 +48,7 @@ using ModelLoader = std::function<StatusOr<ModelParts>(const config::Config&)>;
 struct ServedModel {
   ModelParts parts;                              // parts.model has moved into the engine.
   std::unique_ptr<cache::FileLayer> tier_files;  // Of the engine's tiers.
+  engine::ScdProfiles profiles;                  // Of prefixes in codes.
   std::unique_ptr<TransferClient> prefixes;      // Null: none are fetched.
   std::unique_ptr<HandOffs> hand_offs;           // Null: none are signed or understood.
   std::unique_ptr<engine::Engine> engine;

@@ -118,12 +118,17 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     const ServedModel& model = *service_.model_.load();
     sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest),
                     engine::PrefixSender::Limits{.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
-                                                 .salt_bytes_max = service_.config_.config()->limits.salt_bytes_max});
+                                                 .salt_bytes_max = service_.config_.config()->limits.salt_bytes_max},
+                    &model.profiles);
     if (Status s = sender_->Open(open); !s.ok()) return s;
     if (Status s = service_.MayHave(caller_, open.scope.tenant); !s.ok()) return s;
     const auto tokens = static_cast<int32_t>(open.tokens.size());
     const int64_t pages = cache::StateShape::PagesFor(tokens) - engine::FirstPageToSend(open.have_kv, tokens);
-    const int64_t bytes = pages * model.spec().page_bytes + model.spec().state_bytes;
+    int64_t bytes = pages * model.spec().page_bytes + model.spec().state_bytes;
+    if (const std::optional<engine::CodedExport>& coded = sender_->coded(); coded.has_value()) {
+      const engine::ScdProfile& profile = coded->held->profile;
+      bytes = engine::ScdPayloadBytes(profile.shape, profile.points[coded->point], tokens);
+    }
     if (Status s = service_.Take(bytes); !s.ok()) return s;
     held_bytes_ = bytes;
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
@@ -132,7 +137,8 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
               .tokens = open.tokens,
               .have_kv = open.have_kv,
               .have_state = open.have_state,
-              .deadline = std::min(deadline(), timeout == 0 ? kNever : clock().Now() + timeout)};
+              .deadline = std::min(deadline(), timeout == 0 ? kNever : clock().Now() + timeout),
+              .coded = sender_->coded()};
     return OkStatus();
   }
 

@@ -72,7 +72,8 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   v1::KvReport& kv = *finished.mutable_kv();
   // An answer that ended before a view paid was computed on full KV.
   const bool on_view = event.view.has_value() && !event.view->compressor.empty();
-  kv.set_exact(!on_view);
+  kv.set_exact(!on_view && event.reuse.made_of_codes.empty());
+  kv.set_scd_profile(event.reuse.made_of_codes);
   if (on_view) kv.set_compressor(event.view->compressor);
   if (event.speculation.has_value()) kv.set_compressor(event.speculation->compressor);
   const int64_t slow_bytes = event.speculation.has_value() ? event.speculation->slow_tier_bytes : 0;
@@ -80,7 +81,7 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   if (event.speculation.has_value()) kv.set_slow_tier_bytes_read(event.speculation->slow_tier_bytes_read);
   kv.set_full_bytes(event.kv_bytes);
   kv.set_transfer_bytes(event.reuse.transfer_bytes);
-  if (event.reuse.transferred_tokens > 0) kv.set_transfer_mode("raw");
+  kv.set_transfer_mode(event.reuse.transfer_mode);
   kv.set_numerics_id(form.numerics_id);
   v1::Timing& timing = *finished.mutable_timing();
   timing.set_queue_seconds(ToSeconds(event.queued_for));

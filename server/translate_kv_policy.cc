@@ -76,7 +76,6 @@ Status CheckKvPolicy(const v1::KvPolicy& policy, const TranslateContext& context
                                        field),
                            field);
   }
-  if (policy.transfer() == v1::KvPolicy::ANY_TRANSFER) return NotYet("kv_policy.transfer");
   return OkStatus();
 }
 
@@ -100,8 +99,13 @@ Status FillTransfer(const v1::GenerateRequest& proto, const TranslateContext& co
   const v1::KvPolicy::Transfer wanted = proto.kv_policy().transfer();
   const std::string& hand_off = proto.kv_transfer_params_json();
   const bool by_default =
-      wanted == v1::KvPolicy::TRANSFER_UNSPECIFIED && (context.transfer.mode == "exact" || !hand_off.empty());
-  request.transfer.allowed = by_default || wanted == v1::KvPolicy::EXACT_TRANSFER;
+      wanted == v1::KvPolicy::TRANSFER_UNSPECIFIED && (context.transfer.mode != "none" || !hand_off.empty());
+  request.transfer.allowed =
+      by_default || wanted == v1::KvPolicy::EXACT_TRANSFER || wanted == v1::KvPolicy::ANY_TRANSFER;
+  const v1::KvPolicy::Exactness exactness = proto.kv_policy().exactness();
+  request.transfer.coded =
+      exactness != v1::KvPolicy::EXACT && exactness != v1::KvPolicy::LOSSLESS &&
+      (wanted == v1::KvPolicy::ANY_TRANSFER || (by_default && context.transfer.mode == "any"));
   if (hand_off.empty() || !config::FetchesPrefixes(context.transfer)) {
     return CheckBytes("kv_transfer_params_json", hand_off.size(), HandOffs::kJsonBytesMax);
   }

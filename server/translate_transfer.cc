@@ -15,6 +15,7 @@ using engine::ChunkKind;
 constexpr size_t kIdentityBytesMax = 1024;
 constexpr size_t kTenantBytesMax = 64;
 constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kPointBytesMax = 128;
 constexpr size_t kWhyBytesMax = 1024;
 
 // Visits one alternative after another.
@@ -62,12 +63,14 @@ StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, 
   if (!identity.ok()) return identity.status();
   if (open.tenant().size() > kTenantBytesMax) return TooLong("tenant");
   if (open.provenance().size() > kIdentityBytesMax) return TooLong("provenance");
+  if (open.point().size() > kPointBytesMax) return TooLong("point");
   if (open.request_id().size() > kRequestIdBytesMax) return TooLong("request_id");
   engine::OpenFrame frame{.identity = *std::move(identity),
                           .scope = {.tenant = open.tenant(), .salt = open.salt(), .provenance = open.provenance()},
                           .tokens = {},
                           .have_kv = open.have_kv_tokens(),
-                          .have_state = open.have_state_tokens()};
+                          .have_state = open.have_state_tokens(),
+                          .point = open.point()};
   frame.tokens.reserve(static_cast<size_t>(open.tokens_size()));
   for (const int32_t id : open.tokens()) frame.tokens.emplace_back(id);
   if (extras != nullptr) *extras = {.request_id = open.request_id(), .timeout_ms = open.timeout_ms()};
@@ -89,6 +92,7 @@ v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtr
                           proto.set_have_state_tokens(open.have_state);
                           proto.set_request_id(extras.request_id);
                           proto.set_timeout_ms(extras.timeout_ms);
+                          proto.set_point(open.point);
                         },
                         [&](const engine::GrantFrame& grant) {
                           message.mutable_grant()->set_epoch(grant.epoch);
@@ -116,6 +120,7 @@ v1::ProducerMessage ToMessage(engine::ProducerFrame frame) {
                           proto.set_end_tokens(manifest.end);
                           proto.set_chunk_bytes(manifest.chunk_bytes);
                           proto.set_codec(static_cast<v1::ChunkCodec>(manifest.codec));
+                          proto.set_point(manifest.point);
                         },
                         [&](engine::ChunkFrame& chunk) {
                           v1::ProducerMessage::Chunk& proto = *message.mutable_chunk();
@@ -170,11 +175,13 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
     case Message::kManifest: {
       StatusOr<engine::TransferIdentity> identity = IdentityFrom(message.manifest().identity());
       if (!identity.ok()) return identity.status();
+      if (message.manifest().point().size() > kPointBytesMax) return TooLong("point");
       return engine::ProducerFrame(engine::ManifestFrame{.identity = *std::move(identity),
                                                          .first_page = message.manifest().first_page(),
                                                          .end = message.manifest().end_tokens(),
                                                          .chunk_bytes = message.manifest().chunk_bytes(),
-                                                         .codec = static_cast<ChunkCodec>(message.manifest().codec())});
+                                                         .codec = static_cast<ChunkCodec>(message.manifest().codec()),
+                                                         .point = message.manifest().point()});
     }
     case Message::kChunk: {
       Message::Chunk& chunk = *message.mutable_chunk();

@@ -8,8 +8,8 @@
 namespace invar::engine {
 namespace {
 
-cache::Scope ScopeOf(const Request& request) {
-  return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = {}};
+cache::Scope ScopeOf(const Request& request, const std::string& provenance) {
+  return {.tenant = request.tenant, .salt = request.cache.salt, .provenance = provenance};
 }
 
 }  // namespace
@@ -68,6 +68,9 @@ void Admission::TakeSnapshot() {
                       .own_pages = sequence->own_pages(cache_.memory().pages()),
                       .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
                       .drafted = static_cast<int32_t>(sequence->draft().size())};
+    if (const ScdExport* const coding = sequence->coding(); coding != nullptr) {
+      view.span_end = coding->SpanEnd(view.computed);
+    }
     if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
       view.span_end = served->SpanEnd(view.computed);
       view.spare_pages = served->SparePages(view.computed);
@@ -104,6 +107,7 @@ bool Admission::AskElsewhere(const std::vector<SequenceId>& admitted, const doub
   for (const SequenceId id : admitted) {
     Sequence& sequence = live_.Find(id);
     if (!sequence.asked_tiers()) {
+      sequence.SetProvenance(inbound_.BestProvenance(QueryOf(sequence), sequence.request()));
       sequence.AskedTiers(cache_.Prefetch(QueryOf(sequence), prefill_rate, clock_.Now()));
     }
     if (!sequence.awaits_prefix() && !sequence.asked_peers()) {
@@ -118,18 +122,20 @@ bool Admission::AskElsewhere(const std::vector<SequenceId>& admitted, const doub
 cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
   const ServedView* const view = sequence.view();
   if (view == nullptr) {
-    return QueryOf(sequence.request(), sequence.tokens(), sequence.prompt_tokens(), sequence.logits_from());
+    return QueryOf(sequence.request(), sequence.provenance(), sequence.tokens(), sequence.prompt_tokens(),
+                   sequence.logits_from());
   }
   const auto known = static_cast<int32_t>(sequence.tokens().size());
   const std::span<const TokenId> exact =
       std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
-  return QueryOf(sequence.request(), exact, sequence.prompt_tokens(),
+  return QueryOf(sequence.request(), sequence.provenance(), exact, sequence.prompt_tokens(),
                  std::min({sequence.logits_from(), view->runs_from(), static_cast<int32_t>(exact.size()) - 1}));
 }
 
-cache::PrefixQuery Admission::QueryOf(const Request& request, const std::span<const TokenId> tokens,
-                                      const int32_t prompt_tokens, const int32_t resume_limit) const {
-  return {.scope = ScopeOf(request),
+cache::PrefixQuery Admission::QueryOf(const Request& request, const std::string& provenance,
+                                      const std::span<const TokenId> tokens, const int32_t prompt_tokens,
+                                      const int32_t resume_limit) const {
+  return {.scope = ScopeOf(request, provenance),
           .tokens = tokens,
           .prompt_tokens = prompt_tokens,
           .stable_tokens = request.cache.stable_tokens,

@@ -53,8 +53,8 @@ class Admission {
   MemoryNeed Need();
 
   // What a request of these tokens asks of the cache. Requires: the query lives no longer than both.
-  cache::PrefixQuery QueryOf(const Request& request, std::span<const TokenId> tokens, int32_t prompt_tokens,
-                             int32_t resume_limit) const;
+  cache::PrefixQuery QueryOf(const Request& request, const std::string& provenance, std::span<const TokenId> tokens,
+                             int32_t prompt_tokens, int32_t resume_limit) const;
 
  private:
   void TakeSnapshot();

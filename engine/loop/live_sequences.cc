@@ -37,7 +37,7 @@ void LiveSequences::Admit(Sequence& sequence, const cache::PrefixQuery& query) {
     stats_.prompt_tokens += sequence.prompt_tokens();
     Charge(sequence, sequence.prompt_tokens());
   }
-  sequence.Admit(cache_.Acquire(query, clock_.Now()), clock_.Now());
+  sequence.Admit(cache_.Acquire(query, clock_.Now()), inbound_.WordsOf(sequence.provenance()), clock_.Now());
 }
 
 // What it has computed stays in the cache while memory allows: it goes on from there, or runs again what was evicted.
@@ -64,6 +64,17 @@ void LiveSequences::Export(Sequence& sequence) {
   const int32_t whole = sequence.computed() / kernels::kPageTokens;
   if (!sequence.request().export_from_page.has_value() || whole <= sequence.next_export()) return;
   sequence.Export(cache_.CopyPages(sequence.lease(), sequence.next_export(), whole));
+}
+
+void LiveSequences::ExportCodes(Sequence& sequence) {
+  if (sequence.coding() == nullptr) return;
+  const cache::CacheMemory& memory = cache_.memory();
+  const ScdSequence at{.model = model_,
+                       .memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
+                       .pages = sequence.lease().pages().ids(),
+                       .state = sequence.lease().slot()};
+  std::vector<CodedPart> parts = sequence.coding()->Ran(at, sequence.computed());
+  if (!parts.empty()) sequence.ExportCodes(std::move(parts));
 }
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {

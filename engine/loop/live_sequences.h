@@ -29,7 +29,7 @@ class LiveSequences {
   using Map = std::map<SequenceId, std::unique_ptr<Sequence>>;  // Ordered by id, which is the order of arrival.
 
   // Requires: all outlive this. Effects: every move is counted in `stats`.
-  LiveSequences(const models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound,
+  LiveSequences(models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound,
                 Speculator& speculator, const Clock& clock, EngineStats& stats)
       : model_(model), cache_(cache), inbound_(inbound), speculator_(speculator), clock_(clock), stats_(stats) {}
 
@@ -49,6 +49,8 @@ class LiveSequences {
   void Preempt(Sequence& sequence);
   // What has run of a prefix that is given away and has not gone out yet goes out, in whole pages.
   void Export(Sequence& sequence);
+  // Alike of codes.
+  void ExportCodes(Sequence& sequence);
   // The sequence is gone after either. `kv_bytes`: what it held at the end. `counter`: of `stats`.
   void Finish(Sequence& sequence, int64_t kv_bytes);
   void Fail(Sequence& sequence, Status status, int64_t& counter);
@@ -65,7 +67,7 @@ class LiveSequences {
   std::optional<ViewReport> ReportView(const Sequence& sequence) const;
 
   // Set at construction.
-  const models::Model& model_;
+  models::Model& model_;
   cache::CacheManager& cache_;
   InboundPrefixes& inbound_;
   Speculator& speculator_;

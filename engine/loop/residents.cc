@@ -67,7 +67,7 @@ void Residents::ComeBackAtEnd(Sequence& sequence) {
 
 bool Residents::MayLeave(const Sequence& sequence) const {
   // What is exported is copied from its own pages.
-  const bool exports = sequence.request().export_from_page.has_value();
+  const bool exports = sequence.request().export_from_page.has_value() || sequence.coding() != nullptr;
   return sequence.state() == SequenceState::kDecode && sequence.view() == nullptr && !exports &&
          speculator_.DraftsWithoutFullKv(sequence);
 }

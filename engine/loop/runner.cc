@@ -40,6 +40,8 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
       view = served->At(Position(span.first));
       observer = served->ObserverOf(span.first, span.first + span.length);
     }
+    ScdExport* const coding = work[i].sequence->coding();
+    if (coding != nullptr) coding->Begin(span.first);
     const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
     batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
@@ -52,6 +54,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .away = sequence.round().stream.get(),
                       .away_pages = sequence.away_pages(),
                       .observer = observer,
+                      .layer_observer = coding,
                       .state_log = log});
     rows += span.logits_rows;
   }

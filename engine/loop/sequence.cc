@@ -36,6 +36,10 @@ Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSi
       tokens_(request_.prompt),
       view_(std::move(view)),
       next_export_(request_.export_from_page.value_or(0)),
+      coding_(request_.coded_export.has_value()
+                  ? std::make_unique<ScdExport>(request_.coded_export->held, request_.coded_export->point,
+                                                static_cast<int32_t>(request_.prompt.size()))
+                  : nullptr),
       stop_(request_.stopping.stop, request_.stopping.include_stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   if (!UsesPenalties(request_.sampling)) return;
@@ -60,7 +64,7 @@ void Sequence::Push(TokenEvent event, const TimeNs now) {
   if (!reader_keeps_up && !paused()) paused_since_ = now;
 }
 
-void Sequence::Admit(cache::PrefixLease lease, const TimeNs now) {
+void Sequence::Admit(cache::PrefixLease lease, std::string made_of_codes, const TimeNs now) {
   MoveTo(SequenceState::kPrefill);
   const cache::PrefixMatch& match = lease.match();
   computed_ = match.state_tokens;
@@ -73,7 +77,11 @@ void Sequence::Admit(cache::PrefixLease lease, const TimeNs now) {
     reuse_.transfer_bytes = landed_.bytes;
     // What was evicted again before its turn came is run here.
     reuse_.transferred_tokens = std::max(0, std::min(match.state_tokens, landed_.end) - landed_.before);
-    if (reuse_.transferred_tokens > 0) reuse_.tier = "peer";
+    if (reuse_.transferred_tokens > 0) {
+      reuse_.tier = "peer";
+      reuse_.transfer_mode = landed_.mode;
+    }
+    reuse_.made_of_codes = std::move(made_of_codes);
     if (reuse_.tier.empty() && match.kv_tokens > 0) reuse_.tier = "fast";
     Push(StartedEvent{prompt_tokens(), reuse_}, now);
   }
@@ -95,6 +103,7 @@ void Sequence::Landed(const InboundPrefixes::Landed& landed) {
   if (peer_ticket_ != landed.ticket) return;
   peer_ticket_.reset();
   landed_ = landed;
+  if (landed.end > 0) SetProvenance(landed.provenance);
 }
 
 void Sequence::Export(std::vector<std::vector<std::byte>> pages) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "engine/slow/away_kv.h"
 #include "engine/slow/round.h"
 #include "engine/transfer/inbound_prefixes.h"
+#include "engine/transfer/scd_export.h"
 #include "models/text.h"
 
 namespace invar::engine {
@@ -81,6 +83,11 @@ class Sequence {
   // The ticket may be another's.
   void Arrived(int64_t ticket, std::string_view tier);
   void Landed(const InboundPrefixes::Landed& landed);
+  // Of what it reads and leaves in the cache; exact ones have none. It stays once a sequence was admitted.
+  const std::string& provenance() const { return provenance_; }
+  void SetProvenance(std::string provenance) {
+    if (!admitted_at_.has_value()) provenance_ = std::move(provenance);
+  }
   std::span<const TokenId> computed_tokens() const { return std::span(tokens_).first(computed_); }
 
   // Null where it computes on full KV to its end.
@@ -117,7 +124,8 @@ class Sequence {
 
   // --- Transitions; each checks that it is legal ---
   // Goes on where the lease's match ends. Effects: pushes Started at the first admission of its life.
-  void Admit(cache::PrefixLease lease, TimeNs now);
+  // `made_of_codes`: its provenance in words.
+  void Admit(cache::PrefixLease lease, std::string made_of_codes, TimeNs now);
   // Back to waiting. The memory goes to the caller, who forgets what was computed with it once it is put away.
   cache::PrefixLease Preempt();
   void ForgetComputed() {
@@ -136,6 +144,10 @@ class Sequence {
   // Of one that gives its prefix away: the next page that goes out.
   int32_t next_export() const { return next_export_; }
   void Export(std::vector<std::vector<std::byte>> pages);
+  // Of one that gives codes of its prefix away; else null.
+  ScdExport* coding() { return coding_.get(); }
+  const ScdExport* coding() const { return coding_.get(); }
+  void ExportCodes(std::vector<CodedPart> parts) { sink_->Push(PrefixCodesEvent{std::move(parts)}); }
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
@@ -183,7 +195,9 @@ class Sequence {
   bool asked_peers_ = false;
   std::optional<int64_t> peer_ticket_;
   InboundPrefixes::Landed landed_;
+  std::string provenance_;
   int32_t next_export_ = 0;
+  const std::unique_ptr<ScdExport> coding_;
 
   // Output.
   TokenCounts counts_;

@@ -93,8 +93,9 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .clock = &clock,
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),
-      inbound_(options.transfer, prefixes, cache_, clock, [this] { inbox_.Wake(); }),
       runner_(std::move(model), plan.log_bytes),
+      inbound_(options.transfer, prefixes, cache_, runner_.model(), options.max_batch_tokens, clock,
+               [this] { inbox_.Wake(); }),
       rows_(SamplerFor(runner_.model())),
       draft_memory_(shape_, options.draft_memory_bytes, /*slots_without_bytes=*/0, BackingOf(options)),
       speculator_(options.drafters,
@@ -166,7 +167,7 @@ bool StepLoop::TakeArrivals() {
   for (const InboundPrefixes::Landed& landed : landings) {
     for (const auto& [id, sequence] : live_) sequence->Landed(landed);
   }
-  return !arrivals.empty() || !landings.empty();
+  return !arrivals.empty() || !landings.empty() || inbound_.is_rebuilding();
 }
 
 void StepLoop::EndWhatMustEnd(const Mail& mail) {
@@ -281,6 +282,7 @@ void StepLoop::Settle(Sequence& sequence, const End end) {
   // Its tokens are all there; what they were computed from is computed again.
   if (end == End::kLost) return live_.Preempt(sequence);
   cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
+  live_.ExportCodes(sequence);
   if (end != End::kFinished) return live_.Export(sequence);
   residents_.ComeBackAtEnd(sequence);
   live_.Finish(sequence, KvBytes(sequence));

@@ -82,8 +82,8 @@ class StepLoop {
   // Engine thread only. The cache stands before what holds its memory.
   EngineStats stats_;
   cache::CacheManager cache_;
-  InboundPrefixes inbound_;
   Runner runner_;
+  InboundPrefixes inbound_;
   const kernels::RowSampler rows_;
   cache::CacheMemory draft_memory_;  // Before the drafters, who hold it.
   Speculator speculator_;

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "cache/state_shape.h"
+#include "engine/transfer/scd_payload.h"
 #include "engine/transfer_frames.h"
 #include "kernels/numerics.h"
 
@@ -68,6 +69,29 @@ std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const 
   return out;
 }
 
+std::optional<std::string> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
+                                             const ScdProfile& profile) {
+  std::optional<std::string> out;
+  const auto differ = [&](const char* const field, const auto member) {
+    return Differs(out, field, consumer.*member, producer.*member);
+  };
+  const auto other = [&](const char* const side, const char* const field, const std::string& wanted,
+                         const std::string& found) {
+    if (wanted == found) return false;
+    out = fmt::format("{} differs: the profile's {} has '{}', this one '{}'", field, side, wanted, found);
+    return true;
+  };
+  (void)(differ("protocol", &TransferIdentity::protocol) || differ("profile", &TransferIdentity::profile) ||
+         differ("tokenizer", &TransferIdentity::tokenizer) || differ("mtp", &TransferIdentity::mtp) ||
+         differ("attention_layers", &TransferIdentity::attention_layers) ||
+         differ("recurrent_layers", &TransferIdentity::recurrent_layers) ||
+         other("consumer", "fingerprint", profile.consumer.fingerprint, consumer.fingerprint) ||
+         other("producer", "fingerprint", profile.producer.fingerprint, producer.fingerprint) ||
+         other("consumer", "numerics_id", profile.consumer.numerics_id, consumer.numerics_id) ||
+         other("producer", "numerics_id", profile.producer.numerics_id, producer.numerics_id));
+  return out;
+}
+
 uint32_t ChecksumOf(const uint64_t epoch, const ChunkHeader& header, const std::span<const std::byte> bytes) {
   const HeaderWords words = WordsOf(epoch, header);
   return Crc32c(bytes, Crc32c(std::as_bytes(std::span(words))));
@@ -78,7 +102,8 @@ RootHash::RootHash(const uint64_t epoch, const ManifestFrame& manifest) {
   builder_.AddFramed(identity.fingerprint)
       .AddFramed(identity.numerics_id)
       .AddFramed(identity.tokenizer)
-      .AddFramed(identity.profile);
+      .AddFramed(identity.profile)
+      .AddFramed(manifest.point);
   const std::array<int64_t, 12> words = {
       static_cast<int64_t>(epoch), identity.protocol,    identity.mtp ? 1 : 0, identity.attention_layers,
       identity.recurrent_layers,   identity.page_tokens, identity.page_bytes,  identity.state_bytes,
@@ -109,7 +134,48 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest)
   state_chunks_ = (state_bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
 }
 
+// Of a layer that crosses row by row, a chunk needs the tokens up to its last row; of a mapped state, those before the
+// tail; of all else, all.
+ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const ScdPoint& point)
+    : manifest_(manifest), chunk_bytes_(manifest.chunk_bytes), is_coded_(true) {
+  Check(manifest.end > 0 && chunk_bytes_ > 0, "a plan is made of a manifest that was checked");
+  const auto end = static_cast<int64_t>(manifest.end);
+  for (size_t i = 0; i < shape.layers.size(); ++i) {
+    const int64_t layer_bytes = ScdLayerBytes(shape, point, i, end);
+    const ScdLayerPlan& plan = point.layers[i];
+    const auto add = [&](const int64_t from, const int64_t to, const int64_t piece, const auto& tokens_of) {
+      for (int64_t offset = from; offset < to; offset += piece) {
+        const int64_t bytes = std::min(piece, to - offset);
+        codes_.push_back({.kind = ChunkKind::kCodes,
+                          .layer = static_cast<int32_t>(i),
+                          .token_end = static_cast<int32_t>(tokens_of(offset + bytes)),
+                          .offset = offset,
+                          .bytes = bytes,
+                          .codec = ChunkCodec::kScd});
+      }
+    };
+    const auto all = [&](int64_t) { return end; };
+    if (ScdRowSourceOf(point, i) != ScdRowSource::kNone) {
+      const int64_t row_bytes = layer_bytes / end;
+      const int64_t rows = end < kStreamTokens ? end : kStreamPieceTokens;
+      const int64_t piece = std::min(rows * row_bytes, std::max<int64_t>(1, chunk_bytes_));
+      add(0, layer_bytes, piece, [&](const int64_t to) { return (to + row_bytes - 1) / row_bytes; });
+    } else if (plan.mode == ScdMode::kMapState) {
+      const ScdTail tail = ScdTailOf(shape.layers[i], plan, end);
+      const int64_t state_bytes = tail.whole ? 0 : 2 * shape.layers[i].state_floats();
+      add(0, state_bytes, chunk_bytes_, [&](int64_t) { return tail.from; });
+      add(state_bytes, layer_bytes, chunk_bytes_, all);
+    } else {
+      add(0, layer_bytes, chunk_bytes_, all);
+    }
+    code_bytes_ += layer_bytes;
+  }
+  std::ranges::stable_sort(codes_, {}, &ChunkHeader::token_end);
+  for (size_t i = 0; i < codes_.size(); ++i) codes_[i].index = static_cast<int64_t>(i);
+}
+
 ChunkHeader ChunkPlan::At(const int64_t index) const {
+  if (is_coded_) return codes_[static_cast<size_t>(index)];
   ChunkHeader header{.index = index, .codec = manifest_.codec};
   if (index >= kv_chunks_) {
     header.kind = ChunkKind::kState;

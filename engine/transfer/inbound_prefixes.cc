@@ -1,9 +1,31 @@
 // See inbound_prefixes.h.
 #include "engine/transfer/inbound_prefixes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "engine/transfer_frames.h"
 
 namespace invar::engine {
+namespace {
+
+// The closest to answers of the consumer's own; of equals, the one of the fewest bytes.
+size_t PointToAskFor(const TransferOptions& options) {
+  const ScdProfile& profile = options.profile->profile;
+  if (!options.point.empty()) return options.profile->FindPoint(options.point);
+  size_t best = 0;
+  const auto rank = [&](const size_t point) {
+    return std::pair(profile.qualities[point].kl, ScdPayloadBytes(profile.shape, profile.points[point], kStreamTokens));
+  };
+  for (size_t point = 1; point < profile.points.size(); ++point) {
+    if (rank(point) < rank(best)) best = point;
+  }
+  return best;
+}
+
+}  // namespace
 
 std::string_view NameOf(const TransferFault fault) {
   switch (fault) {
@@ -36,8 +58,15 @@ std::string_view NameOf(const TransferFault fault) {
 }
 
 InboundPrefixes::InboundPrefixes(const TransferOptions& options, PrefixSource* const source, cache::CacheManager& cache,
-                                 const Clock& clock, std::function<void()> wake)
-    : options_(options), source_(source), cache_(cache), clock_(clock), mailbox_(std::make_shared<Mailbox>()) {
+                                 models::Model& model, const int64_t rows_max, const Clock& clock,
+                                 std::function<void()> wake)
+    : options_(options),
+      source_(source),
+      cache_(cache),
+      model_(model),
+      rows_max_(rows_max),
+      clock_(clock),
+      mailbox_(std::make_shared<Mailbox>()) {
   const MutexLock lock(mailbox_->mu);
   mailbox_->wake = std::move(wake);
 }
@@ -46,6 +75,32 @@ InboundPrefixes::~InboundPrefixes() {
   for (const auto& [ticket, waiting] : waiting_) source_->Cancel(ticket);
   const MutexLock lock(mailbox_->mu);
   mailbox_->wake = nullptr;
+}
+
+std::string InboundPrefixes::BestProvenance(const cache::PrefixQuery& query, const Request& request) const {
+  if (!request.transfer.coded || options_.profile == nullptr || !query.read) return query.scope.provenance;
+  cache::PrefixQuery other = query;
+  int32_t furthest = cache_.Lookup(query).state_tokens;
+  std::string best = query.scope.provenance;
+  for (size_t point = 0; point < options_.profile->profile.points.size(); ++point) {
+    other.scope.provenance = ProvenanceOf(*options_.profile, point);
+    const int32_t reach = cache_.Lookup(other).state_tokens;
+    if (reach <= furthest) continue;
+    furthest = reach;
+    best = other.scope.provenance;
+  }
+  return best;
+}
+
+std::string InboundPrefixes::WordsOf(const std::string& provenance) const {
+  if (provenance.empty()) return {};
+  const ScdProfile& profile = options_.profile->profile;
+  for (size_t point = 0; point < profile.points.size(); ++point) {
+    if (provenance != ProvenanceOf(*options_.profile, point)) continue;
+    return fmt::format("{} of {}: {}", profile.points[point].name, options_.profile->digest,
+                       ToWords(profile.points[point]));
+  }
+  return provenance;
 }
 
 // Half of the time a request has left: what does not come is run here, and that takes time too.
@@ -62,13 +117,21 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
                   .deadline = now + options_.timeout,
                   .flushes = cache_.flushes()};
   if (request.deadline != kNever) waiting.deadline = std::min(waiting.deadline, now + (request.deadline - now) / 2);
+  // Nothing that comes goes on from what was made of codes here: neither codes, which are of a whole prefix, nor what
+  // one of equal weights has.
+  const bool goes_on = query.scope.provenance.empty();
+  waiting.scope.provenance.clear();
   PrefixWant want{.request_id = request.request_id,
                   .producer = request.transfer.producer,
-                  .scope = query.scope,
+                  .scope = waiting.scope,
                   .tokens = waiting.tokens,
-                  .have_kv = have.kv_tokens,
-                  .have_state = have.state_tokens,
+                  .have_kv = goes_on ? have.kv_tokens : 0,
+                  .have_state = goes_on ? have.state_tokens : 0,
                   .deadline = waiting.deadline};
+  if (request.transfer.coded && options_.profile != nullptr) {
+    want.profile = options_.profile;
+    want.point = PointToAskFor(options_);
+  }
   const int64_t ticket = ++last_ticket_;
   waiting_.emplace(ticket, std::move(waiting));
   ++stats_.begun;
@@ -82,7 +145,10 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
 }
 
 void InboundPrefixes::Cancel(const int64_t ticket) {
-  if (waiting_.erase(ticket) == 0) return;
+  const auto found = waiting_.find(ticket);
+  if (found == waiting_.end()) return;
+  rebuilding_ -= found->second.rebuild != nullptr ? 1 : 0;
+  waiting_.erase(found);
   ++stats_.cancelled;
   source_->Cancel(ticket);
 }
@@ -98,11 +164,23 @@ std::vector<InboundPrefixes::Landed> InboundPrefixes::Take() {
   for (auto& [ticket, fetched] : mail) {
     const auto found = waiting_.find(ticket);
     if (found == waiting_.end()) continue;  // Cancelled, or too late.
+    if (BeginRebuild(found->second, fetched)) continue;
     landed.push_back(Land(ticket, found->second, std::move(fetched), now));
     waiting_.erase(found);
   }
+  for (auto it = waiting_.begin(); rebuilding_ > 0 && it != waiting_.end();) {
+    std::optional<FetchedPrefix> made;
+    if (it->second.rebuild != nullptr) made = GoOn(it->second);
+    if (!made.has_value()) {
+      ++it;
+      continue;
+    }
+    landed.push_back(Land(it->first, it->second, *std::move(made), clock_.Now()));
+    it = waiting_.erase(it);
+  }
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (now < it->second.deadline) {
+    // What has come in time is made a prefix of, which is what it takes the time for.
+    if (now < it->second.deadline || it->second.rebuild != nullptr) {
       ++it;
       continue;
     }
@@ -113,7 +191,43 @@ std::vector<InboundPrefixes::Landed> InboundPrefixes::Take() {
   return landed;
 }
 
+bool InboundPrefixes::BeginRebuild(Waiting& waiting, FetchedPrefix& fetched) {
+  if (fetched.fault.has_value() || fetched.coded.held == nullptr) return false;
+  waiting.held = fetched.coded.held;
+  waiting.point = fetched.coded.point;
+  waiting.bytes = fetched.bytes;
+  const std::span<const TokenId> tokens = std::span(waiting.tokens).first(static_cast<size_t>(fetched.coded.end));
+  StatusOr<std::unique_ptr<ScdRebuild>> made = ScdRebuild::Make(model_, rows_max_, std::move(fetched.coded), tokens);
+  if (!made.ok()) {
+    fetched = {.fault = TransferFault::kNoRoom, .why = made.status().message(), .bytes = waiting.bytes};
+    return false;
+  }
+  waiting.rebuild = *std::move(made);
+  ++rebuilding_;
+  return true;
+}
+
+std::optional<FetchedPrefix> InboundPrefixes::GoOn(Waiting& waiting) {
+  const TimeNs begin = clock_.Now();
+  const StatusOr<bool> done = waiting.rebuild->GoOn();
+  stats_.rebuild_ns += clock_.Now() - begin;
+  if (done.ok() && !*done) return std::nullopt;
+  FetchedPrefix made{.fault = std::nullopt, .bytes = waiting.bytes};
+  if (done.ok()) {
+    made.image = waiting.rebuild->Take();
+    waiting.scope.provenance = ProvenanceOf(*waiting.held, waiting.point);
+  } else {
+    made.fault = TransferFault::kDamaged;
+    made.why = done.status().message();
+    waiting.held = nullptr;
+  }
+  waiting.rebuild.reset();
+  --rebuilding_;
+  return made;
+}
+
 TimeNs InboundPrefixes::next_deadline() const {
+  if (rebuilding_ > 0) return clock_.Now();
   TimeNs next = kNever;
   for (const auto& [ticket, waiting] : waiting_) next = std::min(next, waiting.deadline);
   return next;
@@ -133,8 +247,17 @@ InboundPrefixes::Landed InboundPrefixes::Land(const int64_t ticket, const Waitin
     return landed;
   }
   landed.end = fetched.image.end;
+  landed.provenance = waiting.scope.provenance;
   ++stats_.landed;
   stats_.tokens += landed.end - landed.before;
+  if (waiting.held == nullptr) {
+    landed.mode = "raw";
+    return landed;
+  }
+  landed.mode = ModesOf(waiting.held->profile.points[waiting.point]);
+  ++stats_.coded_landed;
+  stats_.coded_tokens += landed.end - landed.before;
+  stats_.coded_bytes += fetched.bytes;
   return landed;
 }
 

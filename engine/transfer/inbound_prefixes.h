@@ -1,5 +1,6 @@
 // InboundPrefixes: prefixes on their way from another instance to the cache. A request that waits for one has a ticket;
 // what comes is taken up between two steps, whole or not at all, and a ticket ends in time whatever its source does.
+// What comes in codes is made a prefix of here first, a part between two steps, and cached under its own provenance.
 // Threads: engine thread only; the source calls back on its own threads.
 #pragma once
 
@@ -20,16 +21,26 @@
 #include "engine/prefix_channel.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "engine/transfer/scd_rebuild.h"
+#include "models/model.h"
 
 namespace invar::engine {
 
 class InboundPrefixes {
  public:
-  // `source` may be null: nothing ever comes. `wake`: something has come; called on threads of the source.
-  // Requires: all outlive this, but for `wake`, which is not called any more when the destructor has returned.
-  InboundPrefixes(const TransferOptions& options, PrefixSource* source, cache::CacheManager& cache, const Clock& clock,
-                  std::function<void()> wake);
+  // `source` may be null: nothing ever comes. `rows_max`: of one forward of the model. `wake`: something has come;
+  // called on threads of the source. Requires: all outlive this, but for `wake`, which is not called any more when the
+  // destructor has returned.
+  InboundPrefixes(const TransferOptions& options, PrefixSource* source, cache::CacheManager& cache,
+                  models::Model& model, int64_t rows_max, const Clock& clock, std::function<void()> wake);
   ~InboundPrefixes();
+
+  // Where what is cached for `request` reaches furthest: under the provenance of exact KV, or, where it allows codes,
+  // under that of one of the profile's points.
+  std::string BestProvenance(const cache::PrefixQuery& query, const Request& request) const;
+
+  // What a provenance is, for whoever gets the answer: point, profile and every layer's plan; of exact KV, empty.
+  std::string WordsOf(const std::string& provenance) const;
 
   // Asks for what memory lacks of `query`, where the request allows it and it is enough to be worth it. Nullopt: there
   // is nothing to wait for; otherwise Take names the ticket within the timeout.
@@ -43,8 +54,12 @@ class InboundPrefixes {
     int32_t before = 0;
     int32_t end = 0;    // 0: nothing came.
     int64_t bytes = 0;  // That crossed the link, used or not.
+    std::string mode = {};
+    std::string provenance = {};  // That it is cached under.
   };
+  // Also goes on with what is being made of codes, by one part of each.
   std::vector<Landed> Take();
+  bool is_rebuilding() const { return rebuilding_ > 0; }
   // When Take is due at the latest though nothing has come; kNever.
   TimeNs next_deadline() const;
 
@@ -68,17 +83,29 @@ class InboundPrefixes {
     TimeNs since = 0;
     TimeNs deadline = kNever;
     int64_t flushes = 0;  // Of the cache, when it began.
+    // From here on for what came in codes.
+    std::unique_ptr<ScdRebuild> rebuild = {};
+    std::shared_ptr<const HeldProfile> held = {};
+    size_t point = 0;
+    int64_t bytes = 0;
   };
+  // Whether it waits on: its codes are made a prefix of now.
+  bool BeginRebuild(Waiting& waiting, FetchedPrefix& fetched);
+  // One part; what it ended with, nullopt: it goes on.
+  std::optional<FetchedPrefix> GoOn(Waiting& waiting);
   Landed Land(int64_t ticket, const Waiting& waiting, FetchedPrefix fetched, TimeNs now);
 
   // Set at construction.
   const TransferOptions options_;
   PrefixSource* const source_;
   cache::CacheManager& cache_;
+  models::Model& model_;
+  const int64_t rows_max_;
   const Clock& clock_;
   const std::shared_ptr<Mailbox> mailbox_;
 
   std::map<int64_t, Waiting> waiting_;  // By ticket.
+  int64_t rebuilding_ = 0;          // Of these.
   int64_t last_ticket_ = 0;
   TransferStats stats_;
 };

@@ -16,6 +16,10 @@ constexpr int32_t kNearTokens = kernels::kPageTokens;
 
 std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted, Take take) {
   std::shared_ptr<PrefixExport> self(new PrefixExport(engine, std::move(wanted), std::move(take)));
+  if (self->wanted_.coded.has_value()) {
+    self->Run();
+    return self;
+  }
   const auto tokens = static_cast<int32_t>(self->wanted_.tokens.size());
   const Status posted =
       engine.CopyCached({.scope = self->wanted_.scope,
@@ -44,7 +48,12 @@ void PrefixExport::Run() {
   request.prompt_field = "tokens";
   request.deadline = wanted_.deadline;
   request.cache.salt = wanted_.scope.salt;
-  request.export_from_page = first_page_;
+  if (wanted_.coded.has_value()) {
+    request.coded_export = wanted_.coded;
+    request.cache.bypass_read = true;
+  } else {
+    request.export_from_page = first_page_;
+  }
   {
     const MutexLock lock(mu_);
     if (!take_) return;
@@ -75,9 +84,14 @@ bool PrefixExport::Push(TokenEvent event) {
   if (auto* const more = std::get_if<PrefixPagesEvent>(&event); more != nullptr) {
     part.pages = std::move(more->pages);
     Give(std::move(part));
+  } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
+    part.codes = std::move(codes->parts);
+    Give(std::move(part));
   } else if (auto* const finished = std::get_if<FinishedEvent>(&event); finished != nullptr) {
-    part.pages = std::move(finished->image->pages);
-    part.state = std::move(finished->image->state);
+    if (finished->image.has_value()) {
+      part.pages = std::move(finished->image->pages);
+      part.state = std::move(finished->image->state);
+    }
     part.is_last = true;
     Give(std::move(part));
   } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {

@@ -8,15 +8,21 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/state_shape.h"
 
 namespace invar::engine {
 
 OpenFrame PrefixReceiver::Open() const {
-  return {.identity = options_.identity,
-          .scope = want_.scope,
-          .tokens = want_.tokens,
-          .have_kv = want_.have_kv,
-          .have_state = want_.have_state};
+  OpenFrame open{.identity = options_.identity,
+                 .scope = want_.scope,
+                 .tokens = want_.tokens,
+                 .have_kv = want_.have_kv,
+                 .have_state = want_.have_state};
+  if (want_.profile != nullptr) {
+    open.identity.profile = want_.profile->digest;
+    open.point = want_.profile->profile.points[want_.point].name;
+  }
+  return open;
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::On(const ProducerFrame& frame) {
@@ -33,6 +39,7 @@ void PrefixReceiver::Fail(const TransferFault fault, std::string why) {
   fault_ = fault;
   why_ = std::move(why);
   image_ = {};
+  coded_ = {};
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::Refuse(const TransferFault fault, std::string why) {
@@ -42,36 +49,65 @@ std::vector<ConsumerFrame> PrefixReceiver::Refuse(const TransferFault fault, std
 
 FetchedPrefix PrefixReceiver::Take() {
   Check(has_ended(), "a transfer is taken at its end");
-  return {.fault = fault_, .why = std::move(why_), .image = std::move(image_), .bytes = bytes_};
+  return {.fault = fault_, .why = std::move(why_), .image = std::move(image_), .coded = std::move(coded_), .bytes = bytes_};
+}
+
+std::optional<std::string> PrefixReceiver::WhyRefused(const ManifestFrame& manifest) const {
+  if (manifest.codec == ChunkCodec::kRaw) return DifferenceOf(options_.identity, manifest.identity);
+  if (manifest.codec != ChunkCodec::kScd || want_.profile == nullptr) return "a codec that was not asked for";
+  TransferIdentity asked = options_.identity;
+  asked.profile = want_.profile->digest;
+  if (auto difference = CodedDifferenceOf(asked, manifest.identity, want_.profile->profile)) return difference;
+  const std::string& point = want_.profile->profile.points[want_.point].name;
+  if (manifest.point == point) return std::nullopt;
+  return fmt::format("point differs: '{}' on the consumer, '{}' on the producer", point, manifest.point);
 }
 
 // Sizes from outside are compared before memory is taken by them.
 std::vector<ConsumerFrame> PrefixReceiver::OnManifest(const ManifestFrame& manifest) {
   if (state_ != State::kOpened) return Refuse(TransferFault::kProtocol, "a second manifest");
-  if (const auto difference = DifferenceOf(options_.identity, manifest.identity); difference.has_value()) {
-    return Refuse(TransferFault::kRefused, *difference);
-  }
-  if (manifest.codec != ChunkCodec::kRaw) return Refuse(TransferFault::kRefused, "a codec that was not asked for");
-  if (manifest.end <= want_.have_state || manifest.end > static_cast<int64_t>(want_.tokens.size()) ||
-      manifest.first_page != FirstPageToSend(want_.have_kv, manifest.end)) {
+  if (const auto why = WhyRefused(manifest); why.has_value()) return Refuse(TransferFault::kRefused, *why);
+  const bool coded = manifest.codec == ChunkCodec::kScd;
+  const int32_t first_page = coded ? 0 : FirstPageToSend(want_.have_kv, manifest.end);
+  const int64_t end_min = coded ? std::ssize(want_.tokens) : int64_t{want_.have_state} + 1;
+  if (manifest.end < end_min || manifest.end > std::ssize(want_.tokens) || manifest.first_page != first_page) {
     return Refuse(TransferFault::kProtocol,
                   fmt::format("a manifest of {} tokens from page {} on", manifest.end, manifest.first_page));
   }
   if (manifest.chunk_bytes < 1 || manifest.chunk_bytes > kChunkBytesMax) {
     return Refuse(TransferFault::kProtocol, fmt::format("chunks of {} bytes", manifest.chunk_bytes));
   }
-  plan_ = ChunkPlan(manifest);
-  if (plan_.total_bytes() > options_.bytes_max) {
+  plan_ = coded ? ChunkPlan(manifest, want_.profile->profile.shape, want_.profile->profile.points[want_.point])
+                : ChunkPlan(manifest);
+  // What is made of codes takes as much as a prefix that comes as it is.
+  const int64_t made_bytes =
+      coded ? cache::StateShape::PagesFor(manifest.end) * options_.identity.page_bytes + options_.identity.state_bytes
+            : 0;
+  if (plan_.total_bytes() + made_bytes > options_.bytes_max) {
     return Refuse(TransferFault::kNoRoom,
-                  fmt::format("{} bytes where {} may come", plan_.total_bytes(), options_.bytes_max));
+                  fmt::format("{} bytes where {} may come", plan_.total_bytes() + made_bytes, options_.bytes_max));
+  }
+  TakeMemory(manifest);
+  root_.emplace(options_.epoch, manifest);
+  state_ = State::kGranted;
+  return {GrantFrame{.epoch = options_.epoch, .credit_bytes = options_.credit_bytes}};
+}
+
+void PrefixReceiver::TakeMemory(const ManifestFrame& manifest) {
+  if (manifest.codec == ChunkCodec::kScd) {
+    coded_ = {.held = want_.profile, .point = want_.point, .end = manifest.end};
+    const ScdProfile& profile = want_.profile->profile;
+    coded_.layers.resize(profile.shape.layers.size());
+    for (size_t i = 0; i < coded_.layers.size(); ++i) {
+      coded_.layers[i].resize(
+          static_cast<size_t>(ScdLayerBytes(profile.shape, profile.points[want_.point], i, manifest.end)));
+    }
+    return;
   }
   image_ = {.first_page = manifest.first_page, .end = manifest.end};
   image_.pages.resize(static_cast<size_t>(plan_.pages()));
   for (auto& page : image_.pages) page.resize(static_cast<size_t>(manifest.identity.page_bytes));
   image_.state.resize(static_cast<size_t>(manifest.identity.state_bytes));
-  root_.emplace(options_.epoch, manifest);
-  state_ = State::kGranted;
-  return {GrantFrame{.epoch = options_.epoch, .credit_bytes = options_.credit_bytes}};
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
@@ -86,10 +122,14 @@ std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
   if (chunk.crc32c != ChecksumOf(options_.epoch, chunk.header, bytes)) {
     return Refuse(TransferFault::kDamaged, fmt::format("the checksum of chunk {} is wrong", next_));
   }
-  const std::byte* from = bytes.data();
-  for (const std::span<std::byte> to : plan_.PlacesOf(chunk.header, image_)) {
-    std::memcpy(to.data(), from, to.size());
-    from += to.size();
+  if (chunk.header.kind == ChunkKind::kCodes) {
+    std::ranges::copy(bytes, coded_.layers[static_cast<size_t>(chunk.header.layer)].begin() + chunk.header.offset);
+  } else {
+    const std::byte* from = bytes.data();
+    for (const std::span<std::byte> to : plan_.PlacesOf(chunk.header, image_)) {
+      std::memcpy(to.data(), from, to.size());
+      from += to.size();
+    }
   }
   root_->Add(chunk.header, bytes);
   ++next_;

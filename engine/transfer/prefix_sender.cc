@@ -18,11 +18,35 @@ Status Protocol(std::string what) { return InvalidArgument("transfer: " + std::m
 
 }  // namespace
 
+// One of equal weights gets what there is, as it is, whatever it has a profile of.
+Status PrefixSender::CheckWhoAsks(const OpenFrame& open) {
+  TransferIdentity asks = open.identity;
+  asks.profile.clear();
+  const std::optional<std::string> difference = DifferenceOf(asks, identity_);
+  if (!difference.has_value()) return OkStatus();
+  if (open.identity.profile.empty()) return FailedPrecondition("transfer refused: " + *difference);
+  const auto held = profiles_ == nullptr ? nullptr : profiles_->ToSend(open.identity.profile);
+  if (held == nullptr) {
+    return FailedPrecondition(fmt::format("transfer refused: profile differs: '{}' on the consumer, '{}' on the "
+                                          "producer",
+                                          open.identity.profile, profiles_ == nullptr ? "" : profiles_->DigestsToSend()));
+  }
+  TransferIdentity own = identity_;
+  own.profile = held->digest;
+  if (const auto coded = CodedDifferenceOf(open.identity, own, held->profile); coded.has_value()) {
+    return FailedPrecondition("transfer refused: " + *coded);
+  }
+  const size_t point = held->FindPoint(open.point);
+  if (point == held->profile.points.size()) {
+    return FailedPrecondition(fmt::format("transfer refused: the profile has no point '{}'", open.point));
+  }
+  coded_ = {.held = held, .point = point};
+  return OkStatus();
+}
+
 Status PrefixSender::Open(const OpenFrame& open) {
   if (state_ != State::kNew) return Protocol("opened twice");
-  if (const auto difference = DifferenceOf(open.identity, identity_); difference.has_value()) {
-    return FailedPrecondition("transfer refused: " + *difference);
-  }
+  if (Status s = CheckWhoAsks(open); !s.ok()) return s;
   if (!open.scope.provenance.empty()) {
     return FailedPrecondition(fmt::format(
         "transfer refused: provenance differs: '{}' on the consumer, exact on the producer", open.scope.provenance));
@@ -45,13 +69,27 @@ void PrefixSender::Offer(PrefixPart part) {
   if (state_ == State::kOpen) {
     manifest_ = {
         .identity = identity_, .first_page = part.first_page, .end = part.end, .chunk_bytes = limits_.chunk_bytes};
-    plan_ = ChunkPlan(manifest_);
+    if (coded_.has_value()) {
+      const ScdProfile& profile = coded_->held->profile;
+      manifest_.identity.profile = coded_->held->digest;
+      manifest_.codec = ChunkCodec::kScd;
+      manifest_.point = profile.points[coded_->point].name;
+      plan_ = ChunkPlan(manifest_, profile.shape, profile.points[coded_->point]);
+      codes_.resize(profile.shape.layers.size());
+    } else {
+      plan_ = ChunkPlan(manifest_);
+    }
     image_ = {.first_page = part.first_page, .end = part.end};
     state_ = State::kOffered;
   }
   for (std::vector<std::byte>& page : part.pages) image_.pages.push_back(std::move(page));
   image_.state = std::move(part.state);
+  for (const CodedPart& more : part.codes) {
+    std::vector<std::byte>& codes = codes_[more.layer];
+    codes.insert(codes.end(), more.bytes.begin(), more.bytes.end());
+  }
   is_whole_ = part.is_last;
+  if (coded_.has_value()) return;
   Check(static_cast<int32_t>(image_.pages.size()) <= plan_.pages(), "a prefix has the pages it says", plan_.pages());
   Check(!is_whole_ || static_cast<int32_t>(image_.pages.size()) == plan_.pages(), "and all of them", plan_.pages());
 }
@@ -98,6 +136,7 @@ std::optional<ProducerFrame> PrefixSender::Next() {
   if (next_ == plan_.count()) {
     state_ = State::kCommitted;
     image_ = {};
+    codes_ = {};
     return CommitFrame{.epoch = epoch_, .chunks = next_, .root = root_->Finish()};
   }
   if (const ChunkHeader next = plan_.At(next_); next.bytes > credit_bytes_ || !IsThere(next)) return std::nullopt;
@@ -105,6 +144,9 @@ std::optional<ProducerFrame> PrefixSender::Next() {
 }
 
 bool PrefixSender::IsThere(const ChunkHeader& chunk) const {
+  if (chunk.kind == ChunkKind::kCodes) {
+    return chunk.offset + chunk.bytes <= std::ssize(codes_[static_cast<size_t>(chunk.layer)]);
+  }
   if (is_whole_) return true;
   const int32_t pages = cache::StateShape::PagesFor(chunk.token_end) - manifest_.first_page;
   return chunk.kind == ChunkKind::kKv && pages <= static_cast<int32_t>(image_.pages.size());
@@ -113,8 +155,14 @@ bool PrefixSender::IsThere(const ChunkHeader& chunk) const {
 ChunkFrame PrefixSender::NextChunk() {
   ChunkFrame chunk{.epoch = epoch_, .header = plan_.At(next_++), .bytes = {}};
   chunk.bytes.reserve(static_cast<size_t>(chunk.header.bytes));
-  for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, image_)) {
-    chunk.bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+  if (chunk.header.kind == ChunkKind::kCodes) {
+    const std::vector<std::byte>& codes = codes_[static_cast<size_t>(chunk.header.layer)];
+    chunk.bytes.append(reinterpret_cast<const char*>(codes.data() + chunk.header.offset),
+                       static_cast<size_t>(chunk.header.bytes));
+  } else {
+    for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, image_)) {
+      chunk.bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    }
   }
   const std::span<const std::byte> bytes = std::as_bytes(std::span(chunk.bytes));
   chunk.crc32c = ChecksumOf(epoch_, chunk.header, bytes);

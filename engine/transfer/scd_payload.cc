@@ -90,24 +90,17 @@ FloatRows DecodeRows(const ScdCodec& codec, const ScdLayerPlan& plan, const int3
   return codec.Find(rank, plan.features)->Decode(UnpackCodes(plan.bits, payload, rows, rank, sigma), sigma);
 }
 
-// Layers [begin, end) over the whole prefix, from `given` (or the tokens, where it is empty).
-void RunLayers(const ScdConsumerPrefix& prefix, const int64_t first, const int64_t begin, const int64_t end,
-               const FloatRows* const residual, const FloatRows* const inputs) {
-  const int64_t rows = residual != nullptr ? residual->rows
-                       : inputs != nullptr ? inputs->rows
-                                           : std::ssize(prefix.tokens);
-  for (int64_t row = 0; row < rows; row += prefix.rows_max) {
-    const int64_t count = std::min(prefix.rows_max, rows - row);
-    models::StackPart part{.begin = static_cast<int32_t>(begin), .end = static_cast<int32_t>(end)};
-    if (residual != nullptr) part.residual = residual->Rows(row, count);
-    if (inputs != nullptr) part.inputs = inputs->Rows(row, count);
-    const models::ForwardSpan span{
-        .tokens = prefix.tokens.subspan(static_cast<size_t>(first + row), static_cast<size_t>(count)),
-        .first = Position(static_cast<int32_t>(first + row)),
-        .pages = prefix.sequence.pages,
-        .state = prefix.sequence.state};
-    prefix.sequence.model.ForwardPart(prefix.sequence.memory, span, part);
-  }
+// Layers [begin, end) over rows [first, first + rows), from what is given or the tokens. Requires: rows <= rows_max.
+void RunLayers(const ScdConsumerPrefix& prefix, const int64_t first, const int64_t rows, const int64_t begin,
+               const int64_t end, const FloatRows* const residual, const FloatRows* const inputs) {
+  models::StackPart part{.begin = static_cast<int32_t>(begin), .end = static_cast<int32_t>(end)};
+  if (residual != nullptr) part.residual = residual->view();
+  if (inputs != nullptr) part.inputs = inputs->view();
+  const models::ForwardSpan span{.tokens = prefix.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(rows)),
+                                 .first = Position(static_cast<int32_t>(first)),
+                                 .pages = prefix.sequence.pages,
+                                 .state = prefix.sequence.state};
+  prefix.sequence.model.ForwardPart(prefix.sequence.memory, span, part);
 }
 
 FloatRows Columns(const FloatRows& rows, const int64_t begin, const int64_t count) {
@@ -120,8 +113,6 @@ void EncodeAttention(const ScdProfile& profile, const ScdLayerPlan& plan, const 
                      const ScdProducerPrefix& prefix, std::vector<std::byte>& out) {
   const ScdLayerFit& fit = profile.layers[layer];
   const int32_t index = IndexInKind(profile.shape, layer);
-  if (plan.mode == ScdMode::kReuse) return EncodeRows(fit.joint, plan, plan.rank, prefix.inputs[layer].view(), out);
-  if (plan.mode == ScdMode::kPatch) return EncodeRows(fit.inputs, plan, plan.rank, prefix.inputs[layer].view(), out);
   if (plan.mode == ScdMode::kRaw || plan.mode == ScdMode::kRaw4) {
     const ScdKv kv = ReadTurnedKv(prefix.sequence, index, 0, prefix.tokens);
     if (plan.mode == ScdMode::kRaw4) return PackPages4(profile.shape.layers[layer], kv, out);
@@ -134,24 +125,31 @@ void EncodeAttention(const ScdProfile& profile, const ScdLayerPlan& plan, const 
   }
 }
 
+// Rows [first, first + count) of an attention layer.
 void DecodeAttention(const ScdProfile& profile, const ScdLayerPlan& plan, const size_t layer,
-                     const std::span<const std::byte> payload, const ScdConsumerPrefix& prefix) {
+                     const std::span<const std::byte> payload, const ScdConsumerPrefix& prefix, const int64_t first,
+                     const int64_t count) {
   const ScdLayerFit& fit = profile.layers[layer];
   const ScdLayerShape& shape = profile.shape.layers[layer];
   const int64_t tokens = std::ssize(prefix.tokens);
   const int64_t cols = shape.kv_columns();
   const int32_t index = IndexInKind(profile.shape, layer);
+  // Of codes of so many numbers a row that begin at `offset`.
+  const auto rows_at = [&](const int64_t offset, const int64_t row_bytes) {
+    return payload.subspan(static_cast<size_t>(offset + first * row_bytes), static_cast<size_t>(count * row_bytes));
+  };
+  const int64_t row_bytes = CodeRowBytes(plan.bits, plan.rank);
   if (plan.mode == ScdMode::kPatch) {
-    const FloatRows inputs = DecodeRows(fit.inputs, plan, plan.rank, payload, tokens);
-    RunLayers(prefix, 0, static_cast<int64_t>(layer), static_cast<int64_t>(layer) + 1, nullptr, &inputs);
+    const FloatRows inputs = DecodeRows(fit.inputs, plan, plan.rank, rows_at(0, row_bytes), count);
+    RunLayers(prefix, first, count, static_cast<int64_t>(layer), static_cast<int64_t>(layer) + 1, nullptr, &inputs);
   } else if (plan.mode == ScdMode::kReuse) {
-    const FloatRows both = DecodeRows(fit.joint, plan, plan.rank, payload, tokens);
-    WriteKv(prefix.sequence, index, 0, {.keys = Columns(both, 0, cols), .values = Columns(both, cols, cols)});
+    const FloatRows both = DecodeRows(fit.joint, plan, plan.rank, rows_at(0, row_bytes), count);
+    WriteKv(prefix.sequence, index, first, {.keys = Columns(both, 0, cols), .values = Columns(both, cols, cols)});
   } else if (plan.mode == ScdMode::kReuseKv) {
-    const auto key_bytes = static_cast<size_t>(tokens * CodeRowBytes(plan.bits, plan.rank));
-    WriteKv(prefix.sequence, index, 0,
-            {.keys = DecodeRows(fit.keys, plan, plan.rank, payload.first(key_bytes), tokens),
-             .values = DecodeRows(fit.values, plan, plan.rank_v, payload.subspan(key_bytes), tokens)});
+    const int64_t value_bytes = CodeRowBytes(plan.bits, plan.rank_v);
+    WriteKv(prefix.sequence, index, first,
+            {.keys = DecodeRows(fit.keys, plan, plan.rank, rows_at(0, row_bytes), count),
+             .values = DecodeRows(fit.values, plan, plan.rank_v, rows_at(tokens * row_bytes, value_bytes), count)});
   } else if (plan.mode == ScdMode::kRaw) {
     const size_t half = payload.size() / 2;
     WriteTurnedKv(prefix.sequence, index, 0,
@@ -166,11 +164,6 @@ void DecodeAttention(const ScdProfile& profile, const ScdLayerPlan& plan, const 
 
 // --- Recurrent layers: [mapped state after tokens - tail, bf16] [codes of the inputs of the tail and, before it, of as
 // many rows as the convolution looks back]. A prefix no longer than those rows is run again as a whole.
-struct Tail {
-  int64_t begin = 0;  // First row that is sent.
-  int64_t from = 0;   // First row that the recurrence runs: the state there is mapped.
-  bool whole = false;
-};
 
 // A recurrence that begins anew begins with zeros, whatever the slot held.
 void ClearState(const ScdShape& shape, const size_t layer, const ScdSequence& sequence) {
@@ -179,15 +172,9 @@ void ClearState(const ScdShape& shape, const size_t layer, const ScdSequence& se
   std::ranges::fill(ConvState(sequence, index, sequence.state), 0.0F);
 }
 
-Tail TailOf(const ScdLayerShape& shape, const ScdLayerPlan& plan, const int64_t tokens) {
-  const int64_t begin = tokens - plan.tail - shape.conv_rows;
-  if (begin <= 0) return {.begin = 0, .from = 0, .whole = true};
-  return {.begin = begin, .from = tokens - plan.tail};
-}
-
-void EncodeRecurrent(const ScdProfile& profile, const ScdLayerPlan& plan, const size_t layer,
+void EncodeRecurrent(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
                      const ScdProducerPrefix& prefix, std::vector<std::byte>& out) {
-  const ScdLayerFit& fit = profile.layers[layer];
+  const ScdLayerPlan& plan = point.layers[layer];
   const ScdLayerShape& shape = profile.shape.layers[layer];
   const auto index = static_cast<size_t>(IndexInKind(profile.shape, layer));
   if (plan.mode == ScdMode::kRaw) {
@@ -195,13 +182,9 @@ void EncodeRecurrent(const ScdProfile& profile, const ScdLayerPlan& plan, const 
     PackFloats(CodeBits::kF32, RecurrentState(prefix.sequence, index, slot), out);
     PackFloats(CodeBits::kF32, ConvState(prefix.sequence, index, slot), out);
   } else if (plan.mode == ScdMode::kMapState) {
-    const Tail tail = TailOf(shape, plan, prefix.tokens);
-    if (!tail.whole) {
-      std::vector<float> mapped(static_cast<size_t>(shape.state_floats()));
-      fit.states.Apply(RecurrentState(prefix.sequence, index, prefix.state_at(tail.from)), mapped);
-      PackFloats(CodeBits::kBf16, mapped, out);
-    }
-    EncodeRows(fit.inputs, plan, plan.rank, prefix.inputs[layer].Rows(tail.begin, prefix.tokens - tail.begin), out);
+    const ScdTail tail = ScdTailOf(shape, plan, prefix.tokens);
+    if (!tail.whole) EncodeScdState(profile, layer, prefix.sequence, prefix.state_at(tail.from), out);
+    EncodeScdRows(profile, point, layer, prefix.inputs[layer].Rows(tail.begin, prefix.tokens - tail.begin), out);
   }
 }
 
@@ -219,15 +202,16 @@ void DecodeRecurrent(const ScdProfile& profile, const ScdLayerPlan& plan, const 
     return;
   }
   if (plan.mode != ScdMode::kMapState) return;
-  const Tail tail = TailOf(shape, plan, std::ssize(prefix.tokens));
+  const ScdTail tail = ScdTailOf(shape, plan, std::ssize(prefix.tokens));
   const auto state_bytes = static_cast<size_t>(tail.whole ? 0 : 2 * shape.state_floats());
   const FloatRows inputs =
       DecodeRows(fit.inputs, plan, plan.rank, payload.subspan(state_bytes), std::ssize(prefix.tokens) - tail.begin);
-  const auto run = [&](const int64_t begin, const int64_t end) {
-    if (begin == end) return;
-    FloatRows rows(end - begin, inputs.cols);
-    std::copy_n(inputs.row(begin - tail.begin), rows.rows * rows.cols, rows.values.data());
-    RunLayers(prefix, begin, static_cast<int64_t>(layer), static_cast<int64_t>(layer) + 1, nullptr, &rows);
+  const auto run = [&](int64_t begin, const int64_t end) {
+    for (; begin < end; begin += prefix.rows_max) {
+      FloatRows rows(std::min(prefix.rows_max, end - begin), inputs.cols);
+      std::copy_n(inputs.row(begin - tail.begin), rows.rows * rows.cols, rows.values.data());
+      RunLayers(prefix, begin, rows.rows, static_cast<int64_t>(layer), static_cast<int64_t>(layer) + 1, nullptr, &rows);
+    }
   };
   run(tail.begin, tail.from);  // Leaves the convolution's rows; what it does to the state is written over.
   if (!tail.whole) {
@@ -239,20 +223,53 @@ void DecodeRecurrent(const ScdProfile& profile, const ScdLayerPlan& plan, const 
 
 }  // namespace
 
+ScdRowSource ScdRowSourceOf(const ScdPoint& point, const size_t layer) {
+  const ScdMode mode = point.layers[layer].mode;
+  if (mode == ScdMode::kReuse || mode == ScdMode::kPatch) return ScdRowSource::kInput;
+  return layer > 0 && BeginsGroup(point, layer) ? ScdRowSource::kResidual : ScdRowSource::kNone;
+}
+
+ScdTail ScdTailOf(const ScdLayerShape& shape, const ScdLayerPlan& plan, const int64_t tokens) {
+  const int64_t begin = tokens - plan.tail - shape.conv_rows;
+  if (begin <= 0) return {.whole = true};
+  return {.begin = begin, .from = tokens - plan.tail};
+}
+
+void EncodeScdRows(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
+                   const kernels::ConstF32View& rows, std::vector<std::byte>& out) {
+  const ScdLayerPlan& plan = point.layers[layer];
+  if (plan.mode == ScdMode::kRecompute) return PackCodes(CodeBits::kBf16, rows, {}, out);
+  const ScdLayerFit& fit = profile.layers[layer];
+  EncodeRows(plan.mode == ScdMode::kReuse ? fit.joint : fit.inputs, plan, plan.rank, rows, out);
+}
+
+void EncodeScdState(const ScdProfile& profile, const size_t layer, const ScdSequence& sequence, const SlotId slot,
+                    std::vector<std::byte>& out) {
+  const auto index = static_cast<size_t>(IndexInKind(profile.shape, layer));
+  std::vector<float> mapped(static_cast<size_t>(profile.shape.layers[layer].state_floats()));
+  profile.layers[layer].states.Apply(RecurrentState(sequence, index, slot), mapped);
+  PackFloats(CodeBits::kBf16, mapped, out);
+}
+
 void EncodeScdLayer(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
                     const ScdProducerPrefix& prefix, std::vector<std::byte>& out) {
   const ScdLayerPlan& plan = point.layers[layer];
-  if (plan.mode == ScdMode::kRecompute) {
-    if (layer > 0 && BeginsGroup(point, layer)) PackFloats(CodeBits::kBf16, prefix.residuals[layer].values, out);
+  const ScdRowSource source = ScdRowSourceOf(point, layer);
+  if (source != ScdRowSource::kNone) {
+    const auto& rows = source == ScdRowSource::kInput ? prefix.inputs : prefix.residuals;
+    EncodeScdRows(profile, point, layer, rows[layer].view(), out);
+  } else if (plan.mode == ScdMode::kRecompute) {
+    return;
   } else if (profile.shape.layers[layer].recurrent) {
-    EncodeRecurrent(profile, plan, layer, prefix, out);
+    EncodeRecurrent(profile, point, layer, prefix, out);
   } else {
     EncodeAttention(profile, plan, layer, prefix, out);
   }
 }
 
-Status DecodeScdLayer(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
-                      const std::span<const std::byte> payload, const ScdConsumerPrefix& prefix) {
+StatusOr<int64_t> DecodeScdPart(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
+                                const std::span<const std::byte> payload, const ScdConsumerPrefix& prefix,
+                                const int64_t first) {
   const int64_t tokens = std::ssize(prefix.tokens);
   const int64_t wanted = ScdLayerBytes(profile.shape, point, layer, tokens);
   if (std::ssize(payload) != wanted) {
@@ -260,20 +277,40 @@ Status DecodeScdLayer(const ScdProfile& profile, const ScdPoint& point, const si
                                 wanted, ScdModeName(point.layers[layer].mode), payload.size()));
   }
   const ScdLayerPlan& plan = point.layers[layer];
+  const int64_t count = std::min(prefix.rows_max, tokens - first);
   if (plan.mode == ScdMode::kRecompute) {
-    if (!BeginsGroup(point, layer)) return OkStatus();
+    if (!BeginsGroup(point, layer)) return tokens;
     size_t end = layer;
     for (; end < point.layers.size() && point.layers[end].mode == ScdMode::kRecompute; ++end) {
-      if (profile.shape.layers[end].recurrent) ClearState(profile.shape, end, prefix.sequence);
+      if (first == 0 && profile.shape.layers[end].recurrent) ClearState(profile.shape, end, prefix.sequence);
     }
     FloatRows residual;
-    if (layer > 0) residual = UnpackCodes(CodeBits::kBf16, payload, tokens, profile.shape.hidden, {});
-    RunLayers(prefix, 0, static_cast<int64_t>(layer), static_cast<int64_t>(end), layer > 0 ? &residual : nullptr,
-              nullptr);
-  } else if (profile.shape.layers[layer].recurrent) {
+    if (layer > 0) {
+      const int64_t row_bytes = 2 * int64_t{profile.shape.hidden};
+      residual = UnpackCodes(
+          CodeBits::kBf16,
+          payload.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(count * row_bytes)), count,
+          profile.shape.hidden, {});
+    }
+    RunLayers(prefix, first, count, static_cast<int64_t>(layer), static_cast<int64_t>(end),
+              layer > 0 ? &residual : nullptr, nullptr);
+    return first + count;
+  }
+  if (profile.shape.layers[layer].recurrent) {
     DecodeRecurrent(profile, plan, layer, payload, prefix);
-  } else {
-    DecodeAttention(profile, plan, layer, payload, prefix);
+    return tokens;
+  }
+  DecodeAttention(profile, plan, layer, payload, prefix, first, count);
+  const bool copies = plan.mode == ScdMode::kRaw || plan.mode == ScdMode::kRaw4 || plan.mode == ScdMode::kDrop;
+  return copies ? tokens : first + count;
+}
+
+Status DecodeScdLayer(const ScdProfile& profile, const ScdPoint& point, const size_t layer,
+                      const std::span<const std::byte> payload, const ScdConsumerPrefix& prefix) {
+  for (int64_t row = 0; row < std::ssize(prefix.tokens);) {
+    const StatusOr<int64_t> next = DecodeScdPart(profile, point, layer, payload, prefix, row);
+    if (!next.ok()) return next.status();
+    row = *next;
   }
   return OkStatus();
 }

@@ -48,6 +48,41 @@ bool TakesResidual(const ScdPoint& point, const size_t i) {
 
 }  // namespace
 
+std::string ToWords(const ScdLayerPlan& plan) {
+  std::string words(ScdModeName(plan.mode));
+  const bool coded = plan.rank > 0;
+  if (plan.mode == ScdMode::kReuseKv) {
+    words += fmt::format(" {}+{}", plan.rank, plan.rank_v);
+  } else if (coded) {
+    words += fmt::format(" {}", plan.rank);
+  }
+  if (coded) words += fmt::format(" {}", CodeBitsName(plan.bits));
+  if (plan.features > 0) words += fmt::format(", {} features", plan.features);
+  if (plan.mode == ScdMode::kMapState) words += fmt::format(", tail {}", plan.tail);
+  return words;
+}
+
+std::string ModesOf(const ScdPoint& point) {
+  std::string modes;
+  for (size_t mode = 0; mode < std::size(kScdModeNames); ++mode) {
+    const bool occurs = std::ranges::any_of(point.layers, [&](const ScdLayerPlan& plan) {
+      return static_cast<size_t>(plan.mode) == mode;
+    });
+    if (!occurs) continue;
+    if (!modes.empty()) modes += '+';
+    modes += kScdModeNames[mode];
+  }
+  return modes;
+}
+
+std::string ToWords(const ScdPoint& point) {
+  std::string words;
+  for (size_t layer = 0; layer < point.layers.size(); ++layer) {
+    words += fmt::format("{}{}: {}", layer == 0 ? "" : "; ", layer, ToWords(point.layers[layer]));
+  }
+  return words;
+}
+
 ScdShape ScdShapeOf(const models::ModelSpec& spec) {
   ScdShape shape{.hidden = spec.hidden, .layers = std::vector<ScdLayerShape>(spec.layer_flops.size())};
   for (const LayerIndex layer : spec.attention.layers) {

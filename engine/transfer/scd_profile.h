@@ -42,11 +42,18 @@ struct ScdLayerPlan {
   bool operator==(const ScdLayerPlan&) const = default;
 };
 
+// A plan in words: "patch 64 int8", "map_state 64 int8, tail 64".
+std::string ToWords(const ScdLayerPlan& plan);
+
 // One way to send a whole prefix, a plan a layer.
 struct ScdPoint {
   std::string name;
   std::vector<ScdLayerPlan> layers;
 };
+
+// What crosses in a point: its modes, each once, in their order, "reuse+patch+map_state"; and every layer's plan in words.
+std::string ModesOf(const ScdPoint& point);
+std::string ToWords(const ScdPoint& point);
 
 struct ScdLayerShape {
   bool recurrent = false;

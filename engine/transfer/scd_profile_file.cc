@@ -377,36 +377,56 @@ Status SaveScd(const ScdProfile& profile, const std::string& path) {
 }
 
 StatusOr<ScdProfile> LoadScd(const std::string& path) {
+  StatusOr<NamedScd> named = LoadNamedScd(path);
+  if (!named.ok()) return named.status();
+  return std::move(named->profile);
+}
+
+StatusOr<NamedScd> LoadNamedScd(const std::string& path) {
   const StatusOr<std::string> bytes = ReadFile(path, kFileBytesMax);
   if (!bytes.ok()) return bytes.status();
-  return ParseScd(*bytes, path);
+  StatusOr<ScdProfile> profile = ParseScd(*bytes, path);
+  if (!profile.ok()) return profile.status();
+  Digest digest;
+  std::memcpy(digest.data(), bytes->data() + bytes->size() - digest.size(), digest.size());
+  return NamedScd{.profile = *std::move(profile), .digest = ToHex(digest)};
+}
+
+std::string WhyNoScd(const models::ModelSpec& spec) {
+  if (!spec.layer_flops.empty() && !spec.mtp.served() && spec.attention.shape.window == 0) return {};
+  return spec.architecture + ": SCD is of layers that see all positions, without a multi-token head";
+}
+
+Status CheckScdSide(const std::string_view name, const ScdSide& wanted, const ScdSide& found) {
+  const auto fail = [&](const std::string_view field, const std::string& want, const std::string& found_text) {
+    return FailedPrecondition(
+        fmt::format("the SCD profile is of other models: {}.{}: wanted {}, found {}", name, field, want, found_text));
+  };
+  if (wanted.fingerprint != found.fingerprint) return fail("fingerprint", wanted.fingerprint, found.fingerprint);
+  if (wanted.numerics_id != found.numerics_id) return fail("numerics", wanted.numerics_id, found.numerics_id);
+  if (wanted.tokenizer != found.tokenizer) return fail("tokenizer", wanted.tokenizer, found.tokenizer);
+  if (wanted != found) return fail("rope", "the frequencies and factor it was fitted with", "others");
+  return OkStatus();
 }
 
 Status CheckScdSides(const ScdProfile& profile, const ScdSide& producer, const ScdSide& consumer) {
-  const auto check = [](const std::string_view name, const ScdSide& wanted, const ScdSide& found) -> Status {
-    const auto fail = [&](const std::string_view field, const std::string& want, const std::string& found_text) {
-      return FailedPrecondition(
-          fmt::format("the SCD profile is of other models: {}.{}: wanted {}, found {}", name, field, want, found_text));
-    };
-    if (wanted.fingerprint != found.fingerprint) return fail("fingerprint", wanted.fingerprint, found.fingerprint);
-    if (wanted.numerics_id != found.numerics_id) return fail("numerics", wanted.numerics_id, found.numerics_id);
-    if (wanted.tokenizer != found.tokenizer) return fail("tokenizer", wanted.tokenizer, found.tokenizer);
-    if (wanted != found) return fail("rope", "the frequencies and factor it was fitted with", "others");
-    return OkStatus();
-  };
-  if (Status s = check("producer", profile.producer, producer); !s.ok()) return s;
-  return check("consumer", profile.consumer, consumer);
+  if (Status s = CheckScdSide("producer", profile.producer, producer); !s.ok()) return s;
+  return CheckScdSide("consumer", profile.consumer, consumer);
+}
+
+ScdSide ScdSideWith(const models::ModelSpec& spec, const std::string& tokenizer) {
+  return {.fingerprint = spec.fingerprint,
+          .numerics_id = spec.numerics_id,
+          .tokenizer = tokenizer,
+          .inverse_frequencies = spec.attention.inverse_frequencies,
+          .rope_factor = spec.attention.rope_factor};
 }
 
 StatusOr<ScdSide> ScdSideOf(const models::ModelSpec& spec, const std::string& folder) {
   constexpr int64_t kTokenizerBytesMax = int64_t{256} << 20;
   const StatusOr<std::string> tokenizer = ReadFile(folder + "/tokenizer.json", kTokenizerBytesMax);
   if (!tokenizer.ok()) return tokenizer.status();
-  return ScdSide{.fingerprint = spec.fingerprint,
-                 .numerics_id = spec.numerics_id,
-                 .tokenizer = ToHex(Sha256(*tokenizer)),
-                 .inverse_frequencies = spec.attention.inverse_frequencies,
-                 .rope_factor = spec.attention.rope_factor};
+  return ScdSideWith(spec, ToHex(Sha256(*tokenizer)));
 }
 
 }  // namespace invar::engine

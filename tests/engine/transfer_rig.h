@@ -35,6 +35,8 @@ class DirectSource final : public PrefixSource {
     producer_ = &producer;
     consumer_identity = producer_identity = IdentityOf(producer.spec());
   }
+  // What the producer may code prefixes by.
+  const ScdProfiles* profiles = nullptr;
   TransferIdentity consumer_identity;
   TransferIdentity producer_identity;
   // Asked of each frame from the producer, counted from 0; may change it.
@@ -53,7 +55,8 @@ class DirectSource final : public PrefixSource {
                                                       std::move(want));
     call->sender = std::make_unique<PrefixSender>(
         producer_identity,
-        PrefixSender::Limits{.tokens_max = 1 << 20, .salt_bytes_max = 256, .chunk_bytes = options_.chunk_bytes});
+        PrefixSender::Limits{.tokens_max = 1 << 20, .salt_bytes_max = 256, .chunk_bytes = options_.chunk_bytes},
+        profiles);
     frames_sent_ = 0;
     calls_.push_back(call);
     const OpenFrame open = call->receiver->Open();
@@ -68,7 +71,9 @@ class DirectSource final : public PrefixSource {
                              .scope = open.scope,
                              .tokens = open.tokens,
                              .have_kv = open.have_kv,
-                             .have_state = open.have_state},
+                             .have_state = open.have_state,
+                             .deadline = kNever,
+                             .coded = call->sender->coded()},
                             [call = call.get()](StatusOr<PrefixPart> part) { call->parts.push_back(std::move(part)); });
   }
 

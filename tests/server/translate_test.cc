@@ -89,8 +89,34 @@ TEST_F(Translate, PrefixesMayComeFromElsewhereWhereRequestAndDeploymentAllowIt) 
   EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().field(), "kv_transfer_params_json");
   transfer_.role = "prefill";
   EXPECT_EQ(Run().request.transfer.producer, "") << "it fetches nothing: what is relayed to it means nothing to it";
-  request_.mutable_kv_policy()->set_transfer(v1::KvPolicy::ANY_TRANSFER);
-  EXPECT_EQ(TranslateGenerate(request_, "tenant", Context()).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(Translate, CodesAreForThoseWhoTakeAnApproximateAnswer) {
+  using Policy = v1::KvPolicy;
+  struct Case {
+    std::string mode;
+    Policy::Transfer transfer;
+    Policy::Exactness exactness;
+    bool allowed = false;
+    bool coded = false;
+  };
+  for (const Case& c :
+       {Case{"exact", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, false},
+        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, true},
+        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACT, true, false},
+        Case{"any", Policy::EXACT_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, false},
+        Case{"any", Policy::NO_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, false, false},
+        Case{"none", Policy::ANY_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, true},
+        Case{"none", Policy::ANY_TRANSFER, Policy::EXACT, true, false},
+        Case{"none", Policy::ANY_TRANSFER, Policy::LOSSLESS, true, false}}) {
+    transfer_.role = "decode";
+    transfer_.mode = c.mode;
+    request_.mutable_kv_policy()->set_transfer(c.transfer);
+    request_.mutable_kv_policy()->set_exactness(c.exactness);
+    const engine::Request::Transfer transfer = Run().request.transfer;
+    EXPECT_EQ(transfer.allowed, c.allowed) << c.mode << " " << c.transfer << " " << c.exactness;
+    EXPECT_EQ(transfer.coded, c.coded) << c.mode << " " << c.transfer << " " << c.exactness;
+  }
 }
 
 TEST_F(Translate, AbsentNumbersAreTheModelsDefaults) {

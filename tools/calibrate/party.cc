@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/transfer/scd_profile_file.h"
+
 namespace invar::calibrate {
 
 StatusOr<std::unique_ptr<Party>> Party::Make(models::Model& model, const PartyLimits& limits) {
   const models::ModelSpec& spec = model.spec();
-  if (spec.layer_flops.empty() || spec.mtp.served() || spec.attention.shape.window > 0)
-    return Unimplemented(spec.architecture + ": SCD is of layers that see all positions, without a multi-token head");
+  if (const std::string why = engine::WhyNoScd(spec); !why.empty()) return Unimplemented(why);
   if (limits.tokens_max > spec.max_sequence_tokens) {
     return InvalidArgument(fmt::format("--prefix-tokens: with the suffix {} tokens, wanted at most the model's {}",
                                        limits.tokens_max, spec.max_sequence_tokens));

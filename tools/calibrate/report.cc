@@ -39,20 +39,6 @@ nlohmann::ordered_json ToJson(const MeasuredPoint& point) {
 
 int32_t RankOf(const engine::ScdLayerPlan& plan) { return plan.rank + plan.rank_v; }
 
-std::string ToWords(const engine::ScdLayerPlan& plan) {
-  std::string words(ScdModeName(plan.mode));
-  const bool coded = plan.rank > 0;
-  if (plan.mode == ScdMode::kReuseKv) {
-    words += fmt::format(" {}+{}", plan.rank, plan.rank_v);
-  } else if (coded) {
-    words += fmt::format(" {}", plan.rank);
-  }
-  if (coded) words += fmt::format(" {}", CodeBitsName(plan.bits));
-  if (plan.features > 0) words += fmt::format(", {} features", plan.features);
-  if (plan.mode == ScdMode::kMapState) words += fmt::format(", tail {}", plan.tail);
-  return words;
-}
-
 std::string ToTable(const Calibration& calibration) {
   std::string out;
   const auto add = [&]<typename... Values>(const fmt::format_string<Values...> format, Values&&... values) {
@@ -74,7 +60,7 @@ std::string ToTable(const Calibration& calibration) {
   add("\n{}: layer by layer (error relative to the consumer's own cache; raw reuse beside)\n", main.point.name);
   add("{:>5}  {:<40} {:>8} {:>8}\n", "layer", "sent as", "error", "raw");
   for (size_t i = 0; i < main.layer_errors.size(); ++i) {
-    add("{:>5}  {:<40} {:>8.4f} {:>8.4f}\n", i, ToWords(main.point.layers[i]), main.layer_errors[i],
+    add("{:>5}  {:<40} {:>8.4f} {:>8.4f}\n", i, engine::ToWords(main.point.layers[i]), main.layer_errors[i],
         raw.layer_errors[i]);
   }
   return out;

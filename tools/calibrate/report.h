@@ -13,8 +13,6 @@ nlohmann::ordered_json ToJson(const Calibration& calibration, const CalibrateOpt
 // A whole SVG document: payload against KL, and the error of layers over depth.
 std::string ToPicture(const Calibration& calibration);
 
-// A plan in words: "patch 64 int8", "map_state tail 64 int8".
-std::string ToWords(const engine::ScdLayerPlan& plan);
 // Numbers a token of its code.
 int32_t RankOf(const engine::ScdLayerPlan& plan);
 

@@ -38,7 +38,7 @@ nlohmann::ordered_json ToJson(const engine::ScdProfile& profile, const int64_t f
   for (size_t i = 0; i < profile.points.size(); ++i) {
     const engine::ScdQuality& quality = profile.qualities[i];
     nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-    for (const engine::ScdLayerPlan& plan : profile.points[i].layers) layers.push_back(calibrate::ToWords(plan));
+    for (const engine::ScdLayerPlan& plan : profile.points[i].layers) layers.push_back(engine::ToWords(plan));
     json["points"].push_back({{"name", profile.points[i].name},
                               {"payload_bytes_per_token", BytesPerToken(profile, profile.points[i])},
                               {"kl", quality.kl},
@@ -67,7 +67,7 @@ void PrintWords(const std::string& path, const engine::ScdProfile& profile, cons
     fmt::print("\npoint {}: {:.1f} bytes a token ({:.1f} % of raw), KL {:.5f}, top-1 agreement {:.4f}\n",
                profile.points[i].name, bytes, 100.0 * bytes / raw, quality.kl, quality.top1_agreement);
     for (size_t layer = 0; layer < profile.points[i].layers.size(); ++layer)
-      fmt::print("  layer {:>2}: {}\n", layer, calibrate::ToWords(profile.points[i].layers[layer]));
+      fmt::print("  layer {:>2}: {}\n", layer, engine::ToWords(profile.points[i].layers[layer]));
   }
 }
 
