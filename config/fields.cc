@@ -267,7 +267,8 @@ std::vector<Field> MakeFields() {
        ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.role; }, {"none", "prefill", "decode", "both"}},
        "`prefill`: computes prompts for other instances and sends them KV and states; `decode`: fetches them; `both`; "
        "`none`: neither. All roles answer requests."},
-      {"transfer.mode", ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.mode; }, {"none", "exact", "any"}},
+      {"transfer.mode",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.mode; }, {"none", "exact", "any"}},
        "What requests get that leave kv_policy.transfer open: `exact` fetches from instances of equal weights, with "
        "the bits of a run here; `any` also from those of other weights, in codes of transfer.profile: such answers are "
        "approximate, and say so.",

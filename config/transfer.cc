@@ -77,7 +77,8 @@ Status ValidateTransfer(const Config& config) {
     if (transfer.hmac_secret_file.empty()) return Refused("hmac_secret_file", "is required with a name");
   }
   if (!transfer.profile.empty() && transfer.role == "none") return Refused("profile", "is for roles other than none");
-  if (!transfer.point.empty() && !FetchesPrefixes(transfer)) return Refused("point", "is for the roles decode and both");
+  if (!transfer.point.empty() && !FetchesPrefixes(transfer))
+    return Refused("point", "is for the roles decode and both");
   if (!transfer.point.empty() && transfer.profile.empty()) return Refused("point", "is of a profile: give one");
   if (transfer.mode == "any" && transfer.profile.empty()) return Refused("mode", "any needs a profile");
   if (!FetchesPrefixes(transfer)) {

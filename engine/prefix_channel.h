@@ -58,7 +58,7 @@ struct FetchedPrefix {
   std::string why = {};
   cache::PrefixImage image = {};
   CodedPrefix coded = {};  // Held: this came, and no image.
-  int64_t bytes = 0;  // Of chunks that arrived, used or not.
+  int64_t bytes = 0;       // Of chunks that arrived, used or not.
 };
 
 // Threads: the engine's calls; `done` is called on any.

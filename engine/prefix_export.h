@@ -1,8 +1,7 @@
 // PrefixExport: a prefix for another instance: out of the cache where that has nearly all of it, or run as a request
 // that generates nothing, in its tenant's turn, with the cache, preemption and limits that every request has; then it
-// comes in parts, while it runs. Codes for one of other weights are made of what layers read, which is in no cache: they
-// are always run.
-// Threads: any.
+// comes in parts, while it runs. Codes for one of other weights are made of what layers read, which is in no cache:
+// they are always run. Threads: any.
 #pragma once
 
 #include <cstdint>

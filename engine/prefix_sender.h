@@ -59,7 +59,7 @@ class PrefixSender {
   std::optional<CodedExport> coded_;
   State state_ = State::kNew;
   bool acknowledged_ = false;
-  cache::PrefixImage image_;  // As far as it was offered; pages that have gone are empty.
+  cache::PrefixImage image_;                   // As far as it was offered; pages that have gone are empty.
   std::vector<std::vector<std::byte>> codes_;  // Of each layer, alike.
   bool is_whole_ = false;
   ManifestFrame manifest_;

@@ -80,7 +80,7 @@ struct Request {
   // What memory lacks of the prompt may come from an instance of equal weights: with the same bits.
   struct Transfer {
     bool allowed = false;
-    bool coded = false;    // And from one of other weights, in codes: the answer is approximate then.
+    bool coded = false;         // And from one of other weights, in codes: the answer is approximate then.
     std::string producer = {};  // The one that is known to have it; empty: any.
   } transfer;
   // Given: its KV goes out in pages from this one on, each as soon as nothing will be written into it any more
@@ -115,7 +115,7 @@ struct PrefixReuse {
   int32_t computed_tokens = 0;
   // Of state_match_tokens, those that another instance computed for this request.
   int32_t transferred_tokens = 0;
-  int64_t transfer_bytes = 0;  // That crossed the link for it, used or not.
+  int64_t transfer_bytes = 0;      // That crossed the link for it, used or not.
   std::string transfer_mode = {};  // How they came: "raw", or the modes of a point; empty: none did.
   // The profile's point and its plans in words, where what it goes on from may be made of codes; empty: it is exact.
   std::string made_of_codes = {};
@@ -177,7 +177,8 @@ struct FinishedEvent {
 struct FailedEvent {
   Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutting down), INTERNAL.
 };
-using TokenEvent = std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, PrefixCodesEvent, FinishedEvent, FailedEvent>;
+using TokenEvent =
+    std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, PrefixCodesEvent, FinishedEvent, FailedEvent>;
 
 // Where a request's events go. Called on the engine thread; must not block and must not call the engine back.
 // Exactly one Finished or Failed ends the stream.

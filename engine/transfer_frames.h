@@ -158,7 +158,8 @@ class ChunkPlan {
   int64_t total_bytes() const { return is_coded_ ? code_bytes_ : pages_ * page_bytes_ + state_bytes_; }
   int32_t pages() const { return static_cast<int32_t>(pages_); }
   ChunkHeader At(int64_t index) const;
-  // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's sizes.
+  // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's
+  // sizes.
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
 
  private:

@@ -77,17 +77,17 @@ constexpr int64_t kTokenizerBytesMax = int64_t{256} << 20;
 Status CheckPoint(const config::Config::Transfer& transfer, const engine::HeldProfile* const takes) {
   if (!config::FetchesPrefixes(transfer) || transfer.profile.empty()) return OkStatus();
   if (takes == nullptr && transfer.role == "decode") {
-    return FailedPrecondition(
-        fmt::format("transfer.profile: {}: no file's consumer is this model, which fetches prefixes", transfer.profile));
+    return FailedPrecondition(fmt::format(
+        "transfer.profile: {}: no file's consumer is this model, which fetches prefixes", transfer.profile));
   }
   if (transfer.point.empty() || takes == nullptr || takes->FindPoint(transfer.point) < takes->profile.points.size()) {
     return OkStatus();
   }
   std::vector<std::string> names;
   for (const engine::ScdPoint& point : takes->profile.points) names.push_back(point.name);
-  return InvalidArgument(fmt::format("transfer.point: {} has no '{}', it has {}", takes->path, transfer.point,
-                                     fmt::join(names, ", ")),
-                         "transfer.point");
+  return InvalidArgument(
+      fmt::format("transfer.point: {} has no '{}', it has {}", takes->path, transfer.point, fmt::join(names, ", ")),
+      "transfer.point");
 }
 
 std::string NameOf(const config::Config::Model& model) {

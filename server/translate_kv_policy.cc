@@ -103,9 +103,8 @@ Status FillTransfer(const v1::GenerateRequest& proto, const TranslateContext& co
   request.transfer.allowed =
       by_default || wanted == v1::KvPolicy::EXACT_TRANSFER || wanted == v1::KvPolicy::ANY_TRANSFER;
   const v1::KvPolicy::Exactness exactness = proto.kv_policy().exactness();
-  request.transfer.coded =
-      exactness != v1::KvPolicy::EXACT && exactness != v1::KvPolicy::LOSSLESS &&
-      (wanted == v1::KvPolicy::ANY_TRANSFER || (by_default && context.transfer.mode == "any"));
+  request.transfer.coded = exactness != v1::KvPolicy::EXACT && exactness != v1::KvPolicy::LOSSLESS &&
+                           (wanted == v1::KvPolicy::ANY_TRANSFER || (by_default && context.transfer.mode == "any"));
   if (hand_off.empty() || !config::FetchesPrefixes(context.transfer)) {
     return CheckBytes("kv_transfer_params_json", hand_off.size(), HandOffs::kJsonBytesMax);
   }

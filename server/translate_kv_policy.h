@@ -16,7 +16,8 @@ engine::Request::Speculation SpeculationOf(const v1::KvPolicy& policy, const Tra
 engine::Request::Approximation ApproximationOf(const v1::KvPolicy& policy, const TranslateContext& context);
 
 // Where this instance fetches nothing, what is allowed does not happen. A hand-off allows it where the request is
-// silent. Requires: request.prompt.
+// silent. Codes give approximate answers, so whoever asks for exact or lossless ones gets none. Requires:
+// request.prompt.
 Status FillTransfer(const v1::GenerateRequest& proto, const TranslateContext& context, engine::Request& request);
 
 }  // namespace invar::server

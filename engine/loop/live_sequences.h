@@ -29,8 +29,8 @@ class LiveSequences {
   using Map = std::map<SequenceId, std::unique_ptr<Sequence>>;  // Ordered by id, which is the order of arrival.
 
   // Requires: all outlive this. Effects: every move is counted in `stats`.
-  LiveSequences(models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound,
-                Speculator& speculator, const Clock& clock, EngineStats& stats)
+  LiveSequences(models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound, Speculator& speculator,
+                const Clock& clock, EngineStats& stats)
       : model_(model), cache_(cache), inbound_(inbound), speculator_(speculator), clock_(clock), stats_(stats) {}
 
   Map::const_iterator begin() const { return live_.begin(); }

@@ -105,7 +105,7 @@ class InboundPrefixes {
   const std::shared_ptr<Mailbox> mailbox_;
 
   std::map<int64_t, Waiting> waiting_;  // By ticket.
-  int64_t rebuilding_ = 0;          // Of these.
+  int64_t rebuilding_ = 0;              // Of these.
   int64_t last_ticket_ = 0;
   TransferStats stats_;
 };

@@ -49,7 +49,8 @@ std::vector<ConsumerFrame> PrefixReceiver::Refuse(const TransferFault fault, std
 
 FetchedPrefix PrefixReceiver::Take() {
   Check(has_ended(), "a transfer is taken at its end");
-  return {.fault = fault_, .why = std::move(why_), .image = std::move(image_), .coded = std::move(coded_), .bytes = bytes_};
+  return {
+      .fault = fault_, .why = std::move(why_), .image = std::move(image_), .coded = std::move(coded_), .bytes = bytes_};
 }
 
 std::optional<std::string> PrefixReceiver::WhyRefused(const ManifestFrame& manifest) const {

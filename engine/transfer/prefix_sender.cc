@@ -27,9 +27,10 @@ Status PrefixSender::CheckWhoAsks(const OpenFrame& open) {
   if (open.identity.profile.empty()) return FailedPrecondition("transfer refused: " + *difference);
   const auto held = profiles_ == nullptr ? nullptr : profiles_->ToSend(open.identity.profile);
   if (held == nullptr) {
-    return FailedPrecondition(fmt::format("transfer refused: profile differs: '{}' on the consumer, '{}' on the "
-                                          "producer",
-                                          open.identity.profile, profiles_ == nullptr ? "" : profiles_->DigestsToSend()));
+    return FailedPrecondition(
+        fmt::format("transfer refused: profile differs: '{}' on the consumer, '{}' on the "
+                    "producer",
+                    open.identity.profile, profiles_ == nullptr ? "" : profiles_->DigestsToSend()));
   }
   TransferIdentity own = identity_;
   own.profile = held->digest;

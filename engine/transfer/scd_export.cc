@@ -90,11 +90,10 @@ void ScdExport::FinishLayer(const size_t layer, const ScdSequence& sequence) {
     of.inputs = {};
     return;
   }
-  const ScdProducerPrefix prefix{.sequence = sequence,
-                                 .tokens = tokens_,
-                                 .inputs = {},
-                                 .residuals = {},
-                                 .state_at = [&](int64_t) { return sequence.state; }};
+  const ScdProducerPrefix prefix{
+      .sequence = sequence, .tokens = tokens_, .inputs = {}, .residuals = {}, .state_at = [&](int64_t) {
+        return sequence.state;
+      }};
   EncodeScdLayer(held_->profile, point(), layer, prefix, of.ready);
 }
 

@@ -1,7 +1,6 @@
-// ScdExport: the codes of one prefix, made while its producer runs it. It watches what enters the layers, row after row,
-// and looks at pages and state where a span ends; what it gives is final, so it can go out while the rest still runs.
-// A prefix that is run again after a preemption gives nothing twice.
-// Threads: engine thread only.
+// ScdExport: the codes of one prefix, made while its producer runs it. It watches what enters the layers, row after
+// row, and looks at pages and state where a span ends; what it gives is final, so it can go out while the rest still
+// runs. A prefix that is run again after a preemption gives nothing twice. Threads: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +29,10 @@ class ScdExport final : public models::LayerObserver {
  private:
   struct Layer {
     ScdRowSource source = ScdRowSource::kNone;
-    ScdTail tail = {};          // Of kMapState.
-    int64_t rows = 0;           // That were seen.
-    FloatRows inputs = {};      // Of the tail, as far as it has run.
-    bool has_state = false;     // The mapped state has gone out.
+    ScdTail tail = {};       // Of kMapState.
+    int64_t rows = 0;        // That were seen.
+    FloatRows inputs = {};   // Of the tail, as far as it has run.
+    bool has_state = false;  // The mapped state has gone out.
     std::vector<std::byte> ready = {};
   };
 

@@ -287,10 +287,10 @@ StatusOr<int64_t> DecodeScdPart(const ScdProfile& profile, const ScdPoint& point
     FloatRows residual;
     if (layer > 0) {
       const int64_t row_bytes = 2 * int64_t{profile.shape.hidden};
-      residual = UnpackCodes(
-          CodeBits::kBf16,
-          payload.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(count * row_bytes)), count,
-          profile.shape.hidden, {});
+      residual =
+          UnpackCodes(CodeBits::kBf16,
+                      payload.subspan(static_cast<size_t>(first * row_bytes), static_cast<size_t>(count * row_bytes)),
+                      count, profile.shape.hidden, {});
     }
     RunLayers(prefix, first, count, static_cast<int64_t>(layer), static_cast<int64_t>(end),
               layer > 0 ? &residual : nullptr, nullptr);

@@ -65,9 +65,8 @@ std::string ToWords(const ScdLayerPlan& plan) {
 std::string ModesOf(const ScdPoint& point) {
   std::string modes;
   for (size_t mode = 0; mode < std::size(kScdModeNames); ++mode) {
-    const bool occurs = std::ranges::any_of(point.layers, [&](const ScdLayerPlan& plan) {
-      return static_cast<size_t>(plan.mode) == mode;
-    });
+    const bool occurs = std::ranges::any_of(
+        point.layers, [&](const ScdLayerPlan& plan) { return static_cast<size_t>(plan.mode) == mode; });
     if (!occurs) continue;
     if (!modes.empty()) modes += '+';
     modes += kScdModeNames[mode];

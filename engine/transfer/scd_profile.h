@@ -51,7 +51,8 @@ struct ScdPoint {
   std::vector<ScdLayerPlan> layers;
 };
 
-// What crosses in a point: its modes, each once, in their order, "reuse+patch+map_state"; and every layer's plan in words.
+// What crosses in a point: its modes, each once, in their order, "reuse+patch+map_state"; and every layer's plan in
+// words.
 std::string ModesOf(const ScdPoint& point);
 std::string ToWords(const ScdPoint& point);
 

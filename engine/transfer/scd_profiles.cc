@@ -17,7 +17,8 @@ Status Named(const std::string& path, const Status& status) {
 
 StatusOr<HeldProfile> LoadOne(const std::string& path, const models::ModelSpec& spec, const ScdSide& here) {
   StatusOr<NamedScd> file = LoadNamedScd(path);
-  if (!file.ok()) return Status(file.status().code(), "transfer.profile: " + file.status().message(), "transfer.profile");
+  if (!file.ok())
+    return Status(file.status().code(), "transfer.profile: " + file.status().message(), "transfer.profile");
   HeldProfile held{.path = path, .digest = std::move(file->digest), .profile = std::move(file->profile)};
   const Status producer = CheckScdSide("producer", held.profile.producer, here);
   const Status consumer = CheckScdSide("consumer", held.profile.consumer, here);

@@ -24,13 +24,12 @@ StatusOr<std::unique_ptr<ScdRebuild>> ScdRebuild::Make(models::Model& model, con
 
 StatusOr<bool> ScdRebuild::GoOn() {
   const ScdProfile& profile = coded_.held->profile;
-  const ScdConsumerPrefix prefix{
-      .sequence = {.model = model_,
-                   .memory = {.pages = page_memory_.get(), .states = state_memory_.get()},
-                   .pages = pages_,
-                   .state = SlotId(0)},
-      .tokens = tokens_,
-      .rows_max = rows_max_};
+  const ScdConsumerPrefix prefix{.sequence = {.model = model_,
+                                              .memory = {.pages = page_memory_.get(), .states = state_memory_.get()},
+                                              .pages = pages_,
+                                              .state = SlotId(0)},
+                                 .tokens = tokens_,
+                                 .rows_max = rows_max_};
   const StatusOr<int64_t> next =
       DecodeScdPart(profile, profile.points[coded_.point], layer_, coded_.layers[layer_], prefix, row_);
   if (!next.ok()) return next.status();

@@ -1,5 +1,5 @@
-// A prefill instance of a base model and a decode instance of its fine-tune: prefixes come in codes, answers on them say
-// so, and whatever goes wrong ends in the answer of the fine-tune alone.
+// A prefill instance of a base model and a decode instance of its fine-tune: prefixes come in codes, answers on them
+// say so, and whatever goes wrong ends in the answer of the fine-tune alone.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -213,7 +213,8 @@ TEST_F(ScdBetweenDaemons, AKilledProducerCostsALocalRunAndNothingElse) {
   std::vector<std::vector<uint32_t>> cold;
   {
     InvardProcess alone({"--set", "model.path=" + FineTune()});
-    for (int32_t i = 0; i < 5; ++i) cold.push_back(Collect(*alone.stub, Prompt(i, v1::KvPolicy::NO_TRANSFER, 1500)).logit_bits);
+    for (int32_t i = 0; i < 5; ++i)
+      cold.push_back(Collect(*alone.stub, Prompt(i, v1::KvPolicy::NO_TRANSFER, 1500)).logit_bits);
   }
   for (int32_t i = 0; i < 5; ++i) {
     InvardProcess producer(ProducerArguments(Profile()));

@@ -105,8 +105,7 @@ class ScdTransfer : public ::testing::Test {
     options.transfer.point = point;
     options.transfer.tokens_min = tokens_min;
     consumer_tiny_ = Load("tiny-hybrid-ft");
-    consumer_ =
-        Engine::Create(options, std::move(consumer_tiny_.model), nullptr, clock_, {}, source_.get()).value();
+    consumer_ = Engine::Create(options, std::move(consumer_tiny_.model), nullptr, clock_, {}, source_.get()).value();
     source_->Serve(*producer_);
     source_->profiles = &pair_->sends;
     source_->producer_identity = pair_->producer;
@@ -379,7 +378,8 @@ TEST_F(ScdTransfer, EveryFaultAtEveryMomentEndsInTheBitsOfALocalRun) {
        {TransferFault::kProtocol}},
       {"another point",
        [](ProducerFrame& frame) {
-         if (auto* const manifest = std::get_if<ManifestFrame>(&frame)) manifest->point = profile().points[0].name + "x";
+         if (auto* const manifest = std::get_if<ManifestFrame>(&frame))
+           manifest->point = profile().points[0].name + "x";
          return Fate::kArrives;
        },
        {TransferFault::kRefused}},

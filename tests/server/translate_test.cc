@@ -100,15 +100,14 @@ TEST_F(Translate, CodesAreForThoseWhoTakeAnApproximateAnswer) {
     bool allowed = false;
     bool coded = false;
   };
-  for (const Case& c :
-       {Case{"exact", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, false},
-        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, true},
-        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACT, true, false},
-        Case{"any", Policy::EXACT_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, false},
-        Case{"any", Policy::NO_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, false, false},
-        Case{"none", Policy::ANY_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, true},
-        Case{"none", Policy::ANY_TRANSFER, Policy::EXACT, true, false},
-        Case{"none", Policy::ANY_TRANSFER, Policy::LOSSLESS, true, false}}) {
+  for (const Case& c : {Case{"exact", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, false},
+                        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACTNESS_UNSPECIFIED, true, true},
+                        Case{"any", Policy::TRANSFER_UNSPECIFIED, Policy::EXACT, true, false},
+                        Case{"any", Policy::EXACT_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, false},
+                        Case{"any", Policy::NO_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, false, false},
+                        Case{"none", Policy::ANY_TRANSFER, Policy::EXACTNESS_UNSPECIFIED, true, true},
+                        Case{"none", Policy::ANY_TRANSFER, Policy::EXACT, true, false},
+                        Case{"none", Policy::ANY_TRANSFER, Policy::LOSSLESS, true, false}}) {
     transfer_.role = "decode";
     transfer_.mode = c.mode;
     request_.mutable_kv_policy()->set_transfer(c.transfer);

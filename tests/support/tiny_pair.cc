@@ -14,11 +14,9 @@ namespace invar::testing {
 namespace {
 
 TinyModel Load(const std::string& name) {
-  auto loaded = LoadTinyModel(AssetFolder(name), {.backend = "cpu",
-                                                  .isa = {},
-                                                  .activations = kernels::DType::kBf16,
-                                                  .threads = 1,
-                                                  .mtp_head = false});
+  auto loaded = LoadTinyModel(
+      AssetFolder(name),
+      {.backend = "cpu", .isa = {}, .activations = kernels::DType::kBf16, .threads = 1, .mtp_head = false});
   Check(loaded.ok(), "a model of the tree loads", loaded.status().message());
   return *std::move(loaded);
 }
@@ -54,10 +52,9 @@ void CalibrateTinyPair(const std::string& path, const size_t first_token) {
   options.judge_windows = 2;
   options.features = 32;
   options.tails = {0, 32};
-  const auto made =
-      CalibrateOn({.model = *producer.model, .folder = AssetFolder("tiny-hybrid"), .rows_max = 512},
-                  {.model = *consumer.model, .folder = AssetFolder("tiny-hybrid-ft"), .rows_max = 512},
-                  std::span(PairTokens()).subspan(first_token), options, {});
+  const auto made = CalibrateOn({.model = *producer.model, .folder = AssetFolder("tiny-hybrid"), .rows_max = 512},
+                                {.model = *consumer.model, .folder = AssetFolder("tiny-hybrid-ft"), .rows_max = 512},
+                                std::span(PairTokens()).subspan(first_token), options, {});
   Check(made.ok(), "the pair is calibrated", made.status().message());
   const Status saved = engine::SaveScd(made->profile, path);
   Check(saved.ok(), "the profile is written", saved.message());

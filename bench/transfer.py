@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Time to first token of a decode instance behind a shaped link: two daemons in network namespaces, `tc tbf` on both ends of the
+wire between them. Ways: the prompt run here, fetched from a producer that has it cached, and from one that must run it; with
+--profile and --consumer, in codes of a base model. Wants root (ip netns, tc) and a built tree.
+
+  bench/transfer.py --model FOLDER [--consumer FOLDER --profile FILE.scd] [--links 100,1000,10000] [--prompts 1024,2048]
+                    [--threads 1] [--repeat 1] [--choose always] [--out FILE.md]
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = ROOT / "build/release/bin"
+TOKEN = "bench-token-of-the-decode-instance"
+SHA = __import__("hashlib").sha256(TOKEN.encode()).hexdigest()
+NAMES = ("invar-p", "invar-d")
+ADDRESSES = ("10.213.7.1", "10.213.7.2")
+VOCABULARY = 250
+
+
+def run(*words, check=True):
+    return subprocess.run(words, check=check, capture_output=True, text=True).stdout
+
+
+def make_wire():
+    remove_wire()
+    for name in NAMES:
+        run("ip", "netns", "add", name)
+        run("ip", "-n", name, "link", "set", "lo", "up")
+    run("ip", "link", "add", "wire-p", "netns", NAMES[0], "type", "veth", "peer", "name", "wire-d", "netns", NAMES[1])
+    for name, device, address in zip(NAMES, ("wire-p", "wire-d"), ADDRESSES):
+        run("ip", "-n", name, "addr", "add", address + "/24", "dev", device)
+        run("ip", "-n", name, "link", "set", device, "up")
+
+
+def shape(megabits):
+    """A bucket of a millisecond, at least a segment of the sender's."""
+    burst = max(70_000, int(megabits * 1e6 / 8 / 1000))
+    for name, device in zip(NAMES, ("wire-p", "wire-d")):
+        run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{megabits}mbit", "burst",
+            str(burst), "latency", "100ms")
+
+
+def remove_wire():
+    for name in NAMES:
+        run("ip", "netns", "del", name, check=False)
+
+
+class Daemon:
+    def __init__(self, which, model, options, work):
+        self.space, self.address = NAMES[which], f"{ADDRESSES[which]}:50051"
+        config = work / f"{NAMES[which]}.yaml"
+        config.write_text(
+            f"version: 1\nmodel:\n  path: {model}\nserver:\n  listen: {self.address}\n  allow_insecure: true\nops:\n  listen: 127.0.0.1:9464\n"
+            f"auth:\n  tokens:\n    - tenant: bench\n      sha256: {SHA}\n      admin: true\n" + options)
+        self.log = open(work / f"{NAMES[which]}.log", "w")
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", self.space, BIN / "invard", "--config", config], stdout=subprocess.PIPE, stderr=self.log,
+            text=True)
+        while "listening" not in (line := self.process.stdout.readline()):
+            if not line:
+                sys.exit(f"transfer.py: {NAMES[which]} ended: {(work / f'{NAMES[which]}.log').read_text()}")
+        # The line comes before the model is there.
+        deadline = time.time() + 120
+        while time.time() < deadline:
+            answer = subprocess.run(["ip", "netns", "exec", self.space, sys.executable, "-c",
+                                     "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/readyz')"], capture_output=True)
+            if answer.returncode == 0:
+                return
+            time.sleep(0.1)
+        sys.exit("transfer.py: a daemon does not become ready")
+
+    def ask(self, tokens, transfer, salt):
+        """An answer of one token to a prompt, as JSON. From the daemon's own namespace: the wire is for prefixes alone."""
+        # As processes take a prompt of this length by a file, not by their arguments.
+        script = [str(BIN / "invar"), "generate", "--server", self.address, "--token", TOKEN, "--tokens",
+                  ",".join(map(str, tokens)), "--max-tokens", "1", "--ignore-eos", "--temperature", "0", "--json",
+                  "--transfer", transfer, "--salt", salt]
+        done = subprocess.run(["ip", "netns", "exec", self.space] + script, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"transfer.py: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def prompt(seed, tokens):
+    draw = random.Random(seed)
+    return [draw.randrange(VOCABULARY) for _ in range(tokens)]
+
+
+def measure(options):
+    work = pathlib.Path(tempfile.mkdtemp())
+    consumer_model = options.consumer or options.model
+    coded = options.profile is not None
+    (work / "token").write_text(TOKEN + "\n")
+    profile = f"  profile: {pathlib.Path(options.profile).resolve()}\n" if coded else ""
+    common = f"engine:\n  threads: {options.threads}\n  kv_budget: 1GiB\nlimits:\n  request_timeout: 10m\n"
+    producer = Daemon(0, options.model, common + "transfer:\n  role: prefill\n" + profile, work)
+    consumer = Daemon(1, consumer_model, common +
+                      f"transfer:\n  role: decode\n  producers: a={producer.address}\n  allow_insecure: true\n  timeout: 300s\n"
+                      f"  choose: {options.choose}\n  token_file: {work}/token\n" + profile, work)
+    way = "any" if coded else "exact"
+    rows = []
+    try:
+        for tokens in options.prompts:
+            for repeat in range(options.repeat):
+                here = consumer.ask(prompt(f"{tokens} {repeat}", tokens), "none", f"here {tokens} {repeat}")
+                for megabits in options.links:
+                    shape(megabits)
+                    for warm in ([False] if coded else [True, False]):
+                        # A salt of its own: nothing of it is cached but what is meant to be.
+                        salt = f"{tokens} {repeat} {megabits} {warm}"
+                        words = prompt(f"{tokens} {repeat}", tokens)
+                        if warm:
+                            producer.ask(words, "none", salt)
+                        answer = consumer.ask(words, way, salt)
+                        kv = answer["kv"]
+                        row = {
+                            "tokens": tokens, "link_mbit": megabits, "way": "codes" if coded else ("cached" if warm else "run there"),
+                            "first_token_s": answer["timing"]["first_token_s"], "here_s": here["timing"]["first_token_s"],
+                            "bytes": kv["transfer_bytes"], "mode": kv.get("transfer_mode", ""),
+                            "link_s": kv["transfer_bytes"] / (megabits * 1e6 / 8), "plan": kv.get("transfer_plan", "")}
+                        rows.append(row)
+                        print(json.dumps(row), file=sys.stderr, flush=True)
+    finally:
+        consumer.stop()
+        producer.stop()
+    return rows
+
+
+def table(rows):
+    lines = ["| prompt | link | way | MB | first token, s | bytes / link, s | run here, s | times sooner |", "|---|---|---|---|---|---|---|---|"]
+    for r in rows:
+        lines.append(f"| {r['tokens']} | {r['link_mbit']} Mbit/s | {r['way']}{' (' + r['mode'] + ')' if r['mode'] else ', nothing came'} "
+                     f"| {r['bytes'] / 1e6:.1f} | {r['first_token_s']:.3f} | {r['link_s']:.3f} | {r['here_s']:.3f} "
+                     f"| {r['here_s'] / r['first_token_s']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(part) for part in text.split(",")]
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--consumer")
+    parser.add_argument("--profile")
+    parser.add_argument("--links", type=numbers, default=[100, 1000, 10000])
+    parser.add_argument("--prompts", type=numbers, default=[1024, 2048, 4096])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--choose", default="always")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("transfer.py: wants root: it makes network namespaces and shapes links")
+    make_wire()
+    try:
+        text = table(measure(options))
+    finally:
+        remove_wire()
+    if options.out:
+        pathlib.Path(options.out).write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
