@@ -112,6 +112,7 @@ TEST_F(Translate, CodesAreForThoseWhoTakeAnApproximateAnswer) {
     transfer_.mode = c.mode;
     request_.mutable_kv_policy()->set_transfer(c.transfer);
     request_.mutable_kv_policy()->set_exactness(c.exactness);
+    request_.mutable_kv_policy()->set_drafter(c.exactness == Policy::LOSSLESS ? "ngram" : "");
     const engine::Request::Transfer transfer = Run().request.transfer;
     EXPECT_EQ(transfer.allowed, c.allowed) << c.mode << " " << c.transfer << " " << c.exactness;
     EXPECT_EQ(transfer.coded, c.coded) << c.mode << " " << c.transfer << " " << c.exactness;
