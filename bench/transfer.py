@@ -4,7 +4,7 @@ wire between them. Ways: the prompt run here, fetched from a producer that has i
 --profile and --consumer, in codes of a base model. Wants root (ip netns, tc) and a built tree.
 
   bench/transfer.py --model FOLDER [--consumer FOLDER --profile FILE.scd] [--links 100,1000,10000] [--prompts 1024,2048]
-                    [--threads 1] [--repeat 1] [--choose always] [--out FILE.md]
+                    [--threads 1] [--repeat 1] [--out FILE.md]
 """
 import argparse
 import json
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / "build/release/bin"
@@ -80,7 +79,6 @@ class Daemon:
 
     def ask(self, tokens, transfer, salt):
         """An answer of one token to a prompt, as JSON. From the daemon's own namespace: the wire is for prefixes alone."""
-        # As processes take a prompt of this length by a file, not by their arguments.
         script = [str(BIN / "invar"), "generate", "--server", self.address, "--token", TOKEN, "--tokens",
                   ",".join(map(str, tokens)), "--max-tokens", "1", "--ignore-eos", "--temperature", "0", "--json",
                   "--transfer", transfer, "--salt", salt]
@@ -109,7 +107,7 @@ def measure(options):
     producer = Daemon(0, options.model, common + "transfer:\n  role: prefill\n" + profile, work)
     consumer = Daemon(1, consumer_model, common +
                       f"transfer:\n  role: decode\n  producers: a={producer.address}\n  allow_insecure: true\n  timeout: 300s\n"
-                      f"  choose: {options.choose}\n  token_file: {work}/token\n" + profile, work)
+                      f"  token_file: {work}/token\n" + profile, work)
     way = "any" if coded else "exact"
     rows = []
     try:
@@ -158,7 +156,6 @@ def main():
     parser.add_argument("--prompts", type=numbers, default=[1024, 2048, 4096])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--choose", default="always")
     parser.add_argument("--out")
     options = parser.parse_args()
     if os.geteuid() != 0:
