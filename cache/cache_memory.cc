@@ -18,12 +18,21 @@ int32_t CountIn(const int64_t budget_bytes, const int64_t block_bytes, const int
 
 CacheMemory::CacheMemory(const StateShape& shape, const int64_t budget_bytes, const int32_t slots_without_bytes,
                          const Backing backing)
-    : budget_bytes_(budget_bytes),
+    : budget_bytes_max_(budget_bytes),
+      budget_bytes_(budget_bytes),
       pages_(CountIn(budget_bytes, shape.page_bytes, 0), shape.page_bytes, backing),
       slots_(CountIn(budget_bytes, shape.state_bytes, slots_without_bytes), shape.state_bytes, backing) {}
 
 ByteClaim::~ByteClaim() {
   if (memory_ != nullptr) memory_->reserved_bytes_ -= bytes_;
+}
+
+void CacheMemory::SetBudget(const int64_t bytes) {
+  Check(bytes >= used_bytes() && bytes <= budget_bytes_max_, "a budget holds what is used, and the pools hold a budget",
+        bytes, used_bytes());
+  budget_bytes_ = bytes;
+  Trim(pages_, 0);
+  Trim(slots_, 0);
 }
 
 std::optional<ByteClaim> CacheMemory::Reserve(const int64_t bytes) {

@@ -47,6 +47,8 @@ class CacheMemory {
   // A block with a kLive claim, or nullopt where the budget is used up.
   std::optional<PageRef> TakePage(Fill fill) { return Take(pages_, slots_, fill); }
   std::optional<SlotRef> TakeSlot(Fill fill) { return Take(slots_, pages_, fill); }
+  // Another budget, of at most the bytes that it was made for. Effects: as Reserve's. Requires: what is used fits it.
+  void SetBudget(int64_t bytes);
   // nullopt alike. Effects: free blocks give memory back, so that what is resident stays within the budget.
   std::optional<ByteClaim> Reserve(int64_t bytes);
 
@@ -71,8 +73,9 @@ class CacheMemory {
   void Trim(BlockPool<Id>& pool, int64_t more);
 
   // Set at construction.
-  const int64_t budget_bytes_;
+  const int64_t budget_bytes_max_;
 
+  int64_t budget_bytes_;
   int64_t reserved_bytes_ = 0;
   PagePool pages_;
   SlotPool slots_;

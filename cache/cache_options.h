@@ -15,6 +15,7 @@ namespace invar::cache {
 struct CacheOptions {
   StateShape shape;
   int64_t budget_bytes = 0;  // Live sequences and everything cached.
+  int64_t shared_bytes = 0;  // On top: memory that others hold a claim on while they need it.
   int32_t slots_without_bytes = 0;
   Backing backing = Backing::kMemory;
   CacheTuning tuning = TuningOf({});

@@ -144,8 +144,8 @@ std::vector<Field> MakeFields() {
       {"engine.speculation.draft_memory",
        BytesKind{+[](Config& c) -> int64_t& { return c.engine.speculation.draft_memory; }, 0, 64 * kTiB},
        "Most memory for what drafts are made on, beside engine.kv_budget; 0: an eighth of that. Requests that find "
-       "none "
-       "decode plainly until there is some."},
+       "none decode plainly until there is some. With a slow tier, full KV has what drafts do not use of it while "
+       "rounds do not pay."},
       {"engine.speculation.mtp_head", BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.mtp_head; }},
        "Serve the multi-token head of a model that carries one, for the drafter mtp: each token then takes the KV of "
        "one "
@@ -168,7 +168,8 @@ std::vector<Field> MakeFields() {
        "how many do at once."},
       {"engine.speculation.slow_tier.synchronous",
        BoolKind{+[](Config& c) -> bool& { return c.engine.speculation.slow_tier.synchronous; }},
-       "All draft, then all are verified, instead of some drafting while others' KV streams: for comparison."},
+       "All draft, then all are verified, in any case; else some draft while others' KV streams where that is expected "
+       "to be faster."},
       {"engine.speculation.slow_tier.gap",
        DurationKind{+[](Config& c) -> Duration& { return c.engine.speculation.slow_tier.gap; }, milliseconds(0),
                     minutes(60)},

@@ -62,7 +62,8 @@ struct SlowTierStats {
   // Counters.
   int64_t moved_out = 0, brought_back = 0;  // Sequences.
   int64_t written_bytes = 0;
-  int64_t streams = 0;  // Of a sequence's full KV into a forward.
+  int64_t write_ns = 0;  // That writing them took.
+  int64_t streams = 0;   // Of a sequence's full KV into a forward.
   int64_t streamed_bytes = 0;
   int64_t read_ns = 0;   // That reading them took,
   int64_t stall_ns = 0;  // and that forwards waited for it.

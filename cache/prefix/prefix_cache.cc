@@ -51,7 +51,7 @@ PrefixCache::PrefixCache(const CacheOptions& options, const EvictionOrder& order
     : shape_(options.shape),
       has_state_(options.shape.state_bytes > 0),
       probation_bytes_(ProbationBytes(options)),
-      memory_(options.shape, options.budget_bytes, options.slots_without_bytes, options.backing),
+      memory_(options.shape, options.budget_bytes + options.shared_bytes, options.slots_without_bytes, options.backing),
       placer_({.placement = options.tuning.placement,
                .places = options.tuning.planned_checkpoints_max,
                .learns = options.plans && has_state_ && probation_bytes_ > 0,

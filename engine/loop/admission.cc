@@ -40,16 +40,20 @@ Step Admission::PlanAndAdmit(const double prefill_rate) {
 MemoryNeed Admission::Need() {
   TakeSnapshot();
   LookUpNext();
-  return {.free_pages = snapshot_.free_pages, .wanted = FindPagesWanted(snapshot_, limits_)};
+  return {.all_pages = memory_plan_.PagesBeside(0),
+          .free_pages = snapshot_.free_pages,
+          .wanted = FindPagesWanted(snapshot_, limits_)};
 }
+
+int32_t Admission::pages() const { return memory_plan_.PagesBeside(share_.drafters_bytes()); }
 
 void Admission::TakeSnapshot() {
   snapshot_.running.clear();
   snapshot_.waiting.clear();
   snapshot_.tenant_served.clear();
   tenants_.clear();
-  snapshot_.free_pages = memory_plan_.pages - cache_.memory().pages().live_count();
   const int64_t page_bytes = std::max<int64_t>(1, cache_.memory().pages().block_bytes());
+  snapshot_.free_pages = pages() - cache_.memory().pages().live_count();
   snapshot_.free_slots = memory_plan_.slots - cache_.memory().slots().live_count();
   const TimeNs now = clock_.Now();
   for (const auto& [id, sequence] : live_) {
@@ -81,6 +85,8 @@ void Admission::TakeSnapshot() {
     }
     (sequence->running() ? snapshot_.running : snapshot_.waiting).push_back(view);
   }
+  const auto running = static_cast<int32_t>(snapshot_.running.size());
+  snapshot_.free_slots = std::min(snapshot_.free_slots, std::max(0, running_max_ - running));
 }
 
 // Only of the one whose turn it is: a look into the tree a step.

@@ -13,6 +13,7 @@
 #include "cache/cache_manager.h"
 #include "cache/prefix_query.h"
 #include "engine/loop/bind_model.h"
+#include "engine/loop/draft_share.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/sequence.h"
 #include "engine/request.h"
@@ -28,6 +29,7 @@ inline constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
 // Of pages, in the fast tier.
 struct MemoryNeed {
+  int32_t all_pages = 0;  // Drafters' share and all.
   int32_t free_pages = 0;
   PagesWanted wanted;
 };
@@ -35,11 +37,12 @@ struct MemoryNeed {
 class Admission {
  public:
   // `reuses`: requests may read and write what is cached. Requires: references outlive this.
-  Admission(const SchedulerLimits& limits, const MemoryPlan& plan, const bool reuses, cache::CacheManager& cache,
-            InboundPrefixes& inbound, LiveSequences& live, const Clock& clock)
+  Admission(const SchedulerLimits& limits, const MemoryPlan& plan, const bool reuses, const DraftShare& share,
+            cache::CacheManager& cache, InboundPrefixes& inbound, LiveSequences& live, const Clock& clock)
       : limits_(limits),
         memory_plan_(plan),
         reuses_(reuses),
+        share_(share),
         cache_(cache),
         inbound_(inbound),
         live_(live),
@@ -51,6 +54,11 @@ class Admission {
 
   // Before that: what there is room for, and what is asked for.
   MemoryNeed Need();
+
+  // Pages that there are for sequences now.
+  int32_t pages() const;
+  // From now on nobody is admitted beside so many that run.
+  void SetRunningMax(const int32_t running) { running_max_ = running; }
 
   // What a request of these tokens asks of the cache. Requires: the query lives no longer than both.
   cache::PrefixQuery QueryOf(const Request& request, const std::string& provenance, std::span<const TokenId> tokens,
@@ -67,11 +75,13 @@ class Admission {
   const SchedulerLimits limits_;
   const MemoryPlan memory_plan_;
   const bool reuses_;
+  const DraftShare& share_;
   cache::CacheManager& cache_;
   InboundPrefixes& inbound_;
   LiveSequences& live_;
   const Clock& clock_;
 
+  int32_t running_max_ = INT32_MAX;
   Snapshot snapshot_;                 // Kept between steps for its memory.
   std::vector<std::string> tenants_;  // Of the snapshot, by index.
 };

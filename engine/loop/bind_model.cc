@@ -55,7 +55,10 @@ StatusOr<MemoryPlan> PlanMemory(const models::ModelSpec& spec, const EngineOptio
   return MemoryPlan{.pages = static_cast<int32_t>(pages),
                     .slots = static_cast<int32_t>(slots),
                     .budget_bytes = cut ? pages * spec.page_bytes + slots * spec.state_bytes : budget_bytes,
-                    .log_bytes = log_bytes};
+                    .shared_bytes = options.slow_tier.path.empty() ? 0 : options.draft_memory_bytes,
+                    .log_bytes = log_bytes,
+                    .page_bytes = spec.page_bytes,
+                    .state_bytes = spec.state_bytes};
 }
 
 kernels::RowSampler SamplerFor(const models::Model& model) {

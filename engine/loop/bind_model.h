@@ -20,8 +20,18 @@ struct MemoryPlan {
   int32_t pages = 0;
   int32_t slots = 0;
   int64_t budget_bytes = 0;
+  // On top, where there is a slow tier: what drafters and full KV share (draft_share.h).
+  int64_t shared_bytes = 0;
   // State logs of one step, beside the budget_bytes.
   int64_t log_bytes = 0;
+  int64_t page_bytes = 0;
+  int64_t state_bytes = 0;
+
+  // What `pages` becomes while drafters have so much of what is shared.
+  int32_t PagesBeside(const int64_t drafters_bytes) const {
+    if (page_bytes == 0 || shared_bytes == 0) return pages;
+    return static_cast<int32_t>((budget_bytes - slots * state_bytes + shared_bytes - drafters_bytes) / page_bytes);
+  }
 };
 
 // State logs get what the largest step of drafts takes, but at most 1 / kLogShare of the budget; nothing without

@@ -7,27 +7,42 @@
 #include "kernels/numerics.h"
 
 namespace invar::engine {
+namespace {
+
+// A page of the tail, and what upkeep adds to the bodies.
+constexpr int64_t kViewGrowthPages = 2;
+
+}  // namespace
 
 bool Residents::Move() {
   if (tier_ == nullptr) return false;
+  if (!live_.empty()) ShareMemory();
   residents_.clear();
   bool moves = false;
   bool any_may_move = false;
+  bool any_away = false;
+  bool makes_view = false;
   for (const auto& [id, sequence] : live_) {
     if (!sequence->has_lease()) continue;
     if (sequence->away() != nullptr) GoOut(*sequence);
     residents_.push_back(ViewOf(*sequence));
     const ResidentView& resident = residents_.back();
     moves = moves || resident.leaving;
+    any_away = any_away || resident.leaving || sequence->away_pages() > 0;
     any_may_move = any_may_move || resident.may_leave || resident.away > 0;
   }
+  // No more share the link than rounds are worth it for, and nobody takes the place of who has to come back.
+  admission_.SetRunningMax(any_away && !eager_ ? rounds_.choice().residents : INT32_MAX);
   if (any_may_move && tier_->IsOpen()) {
     const MemoryNeed need = admission_.Need();
-    Residency plan = PlanResidency(residents_, need.free_pages, Wanted(need.wanted));
+    Residency plan = PlanResidency(residents_, need.free_pages, Wanted(need, any_away));
     // While rounds do not pay, whoever is out may only come back.
-    if (rounds_.choice().mode == DecodeMode::kPlain && !eager_) plan.leave.clear();
+    if (!rounds_.on() && !eager_) plan.leave.clear();
     for (const SequenceId id : plan.leave) {
       Sequence& sequence = live_.Find(id);
+      // Views take long to make: one a step.
+      if (!speculator_.DraftsWithoutFullKv(sequence) && std::exchange(makes_view, true)) continue;
+      if (!speculator_.MakeViewReady(sequence)) continue;
       sequence.SetAway(tier_->Make());
       GoOut(sequence);
       moves = true;
@@ -41,18 +56,41 @@ bool Residents::Move() {
   return moves;
 }
 
-// For a newcomer others move out only while the link serves one more.
-int32_t Residents::Wanted(const PagesWanted& wanted) const {
-  if (eager_) return INT32_MAX;
+// While rounds pay, views have what they want of the memory that both want; else full KV, when it is short.
+void Residents::ShareMemory() {
+  const MemoryNeed need = admission_.Need();
+  const bool is_short = need.free_pages < need.wanted.running + need.wanted.next;
+  const bool yields = is_short && !rounds_.on() && !eager_;
+  int64_t kept_pages = 0;  // Views of those who are away grow on.
+  for (const auto& [id, sequence] : live_) {
+    if (sequence->away() != nullptr) kept_pages += kViewGrowthPages;
+    if (yields && sequence->away() == nullptr) speculator_.DropView(*sequence);
+  }
+  // In any case they leave what the next to come needs for itself.
+  const int64_t page_bytes = cache_.memory().pages().block_bytes();
+  const int64_t beside = std::min(share_.shared_bytes(), int64_t{need.all_pages - need.wanted.next} * page_bytes);
+  const int64_t free_pages = std::max(0, need.free_pages - need.wanted.running);
+  const int64_t kept = kept_pages == 0 ? 0 : speculator_.stats().drafter_bytes + kept_pages * page_bytes;
+  share_.Fit(std::min(yields ? kept : share_.shared_bytes(), std::max<int64_t>(0, beside)), free_pages * page_bytes,
+             clock_.Now());
+}
+
+// For a newcomer others move out only while the link serves one more. Once somebody is out, all go: a token at a time
+// beside the drafts of others would be slow for those who stay, and for all. Where rounds do not pay, who is out goes
+// before whoever comes.
+int32_t Residents::Wanted(const MemoryNeed& need, const bool any_away) const {
+  if (eager_ || (rounds_.on() && any_away)) return INT32_MAX;
+  if (!rounds_.on()) return need.wanted.running;
   const bool serves = static_cast<int32_t>(residents_.size()) < rounds_.choice().residents;
-  return wanted.running + (serves ? wanted.next : 0);
+  return need.wanted.running + (serves ? need.wanted.next : 0);
 }
 
 // A step of the way, or a page that has become whole. Drafts must not miss what goes.
 void Residents::GoOut(Sequence& sequence) {
   if (sequence.round().stream != nullptr) return;  // It is being read.
   AwayKv& away = *sequence.away();
-  const bool may_go = speculator_.DraftsWithoutFullKv(sequence) && tier_->IsOpen();
+  const bool goes_on = away.pages() > 0 || rounds_.on() || eager_;
+  const bool may_go = goes_on && tier_->IsOpen() && speculator_.MakeViewReady(sequence);
   const bool all = may_go && tier_->Write(away, sequence.lease(), sequence.computed());
   if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
   if (away.pages() == 0 && !may_go) sequence.SetAway(nullptr);
@@ -69,7 +107,7 @@ bool Residents::MayLeave(const Sequence& sequence) const {
   // What is exported is copied from its own pages.
   const bool exports = sequence.request().export_from_page.has_value() || sequence.coding() != nullptr;
   return sequence.state() == SequenceState::kDecode && sequence.view() == nullptr && !exports &&
-         speculator_.DraftsWithoutFullKv(sequence);
+         !sequence.request().speculation.compressor.empty() && !sequence.paused();
 }
 
 ResidentView Residents::ViewOf(Sequence& sequence) const {
@@ -86,7 +124,7 @@ ResidentView Residents::ViewOf(Sequence& sequence) const {
 SlowTierStats Residents::stats() const {
   if (tier_ == nullptr) return {};
   SlowTierStats stats = tier_->stats();
-  stats.staggered = rounds_.choice().mode == DecodeMode::kStaggered ? 1 : 0;
+  stats.staggered = rounds_.on() ? 1 : 0;
   stats.gain = rounds_.choice().gain;
   stats.drafted_beside_streams = rounds_.drafted_beside_streams();
   stats.away =

@@ -7,9 +7,11 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "cache/cache_manager.h"
 #include "engine/loop/admission.h"
+#include "engine/loop/draft_share.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/rounds.h"
 #include "engine/loop/sequence.h"
@@ -22,15 +24,17 @@ namespace invar::engine {
 class Residents {
  public:
   // `tier` may be null: then all are residents. `eager`: whoever may leave does. Requires: references outlive this.
-  Residents(SlowTier* tier, const bool eager, cache::CacheManager& cache, LiveSequences& live,
-            const Speculator& speculator, Admission& admission, const Rounds& rounds)
+  Residents(SlowTier* tier, const bool eager, DraftShare& share, cache::CacheManager& cache, LiveSequences& live,
+            Speculator& speculator, Admission& admission, const Rounds& rounds, const Clock& clock)
       : tier_(tier),
         eager_(eager),
+        share_(share),
         cache_(cache),
         live_(live),
         speculator_(speculator),
         admission_(admission),
-        rounds_(rounds) {}
+        rounds_(rounds),
+        clock_(clock) {}
 
   // Before the plan of a step. True: somebody moves, so that a step follows in any case.
   bool Move();
@@ -45,16 +49,19 @@ class Residents {
   bool MayLeave(const Sequence& sequence) const;
   ResidentView ViewOf(Sequence& sequence) const;
   void GoOut(Sequence& sequence);
-  int32_t Wanted(const PagesWanted& wanted) const;
+  void ShareMemory();
+  int32_t Wanted(const MemoryNeed& need, bool any_away) const;
 
   // Set at construction.
   SlowTier* const tier_;
   const bool eager_;
+  DraftShare& share_;
   cache::CacheManager& cache_;
   LiveSequences& live_;
-  const Speculator& speculator_;
+  Speculator& speculator_;
   Admission& admission_;
   const Rounds& rounds_;
+  const Clock& clock_;
 
   std::vector<ResidentView> residents_;  // Kept between steps for its memory.
 };

@@ -30,6 +30,7 @@ bool Rounds::GoOn(const bool alone) {
   }
   Draft(step.draft);
   for (const int64_t id : step.verify) live_.Find(SequenceId(id)).SetWaits(false);
+  verifies_ += std::ssize(step.stream);
   if (!step.verify.empty() || !going_.empty() || !alone) return true;
   // Nothing is left but to wait for the link, and a forward waits as well as anybody.
   for (const RoundView& round : rounds_) {
@@ -57,23 +58,23 @@ RoundView Rounds::ViewOf(const Sequence& sequence) const {
   // The last token that it may generate needs no row behind it.
   const int32_t most = std::min(options_.limits.draft_max, sequence.output_left() - 1);
   const std::optional<int32_t> told = sequence.request().speculation.draft_tokens;
-  // Where rounds do not pay, those who are still away make the most of them.
-  const bool pays = choice_.mode == DecodeMode::kStaggered;
-  const int32_t longest = options_.limits.draft_max;
-  view.draft_min = std::min(most, told.value_or(pays ? choice_.draft_min : longest));
-  view.draft_max = std::max(view.draft_min, std::min(most, told.value_or(pays ? choice_.draft_max : longest)));
+  // Where rounds do not pay, those who are still away decode on what streams by, in the forwards of the others.
+  view.draft_min = std::min(most, told.value_or(on() ? choice_.draft_min : 0));
+  view.draft_max = std::max(view.draft_min, std::min(most, told.value_or(on() ? choice_.draft_max : 0)));
   if (round.draft_ended || speculator_.ViewTokens(sequence) == 0) view.draft_min = view.draft_max = drafted;
   return view;
 }
 
-// Who joins the queue may be served at once.
+// Who joins the queue may be served at once. Streams of rounds that go together wait for each other's, so that one
+// forward verifies all.
 StaggerStep Rounds::Plan() {
   const auto plan = [this] {
     const auto open = std::count_if(rounds_.begin(), rounds_.end(), [](const RoundView& round) {
       return round.phase == RoundPhase::kFetching || round.phase == RoundPhase::kFetched;
     });
-    return PlanStagger(rounds_, tier_->LinkIsIdle(), static_cast<int32_t>(open),
-                       {.synchronous = options_.synchronous, .streams_max = streams_max()});
+    return PlanStagger(
+        rounds_, tier_->LinkIsIdle(), static_cast<int32_t>(open),
+        {.synchronous = together(), .streams_max = streams_max(), .streams_at_once = together() ? streams_max() : 1});
   };
   const StaggerStep step = plan();
   if (step.queue.empty()) return step;
@@ -108,45 +109,77 @@ void Rounds::Draft(const std::span<const int64_t> ids) {
   if (beside) drafted_beside_streams_ += after - before;
 }
 
+// As many as staging memory holds two layers of, and a forward has rows for where they go together.
 int32_t Rounds::streams_max() const {
   int64_t most = 1;
   for (const auto& [id, sequence] : live_) {
     if (sequence->away_pages() > 0) most = std::max(most, tier_->LeastStagingBytes(*sequence->away()));
   }
-  return static_cast<int32_t>(std::clamp<int64_t>(tier_->staging_bytes() / most, 1, StaggerLimits{}.streams_max));
+  const int32_t limit =
+      together() ? std::max(1, options_.rows_max / (choice_.draft_max + 1)) : StaggerLimits{}.streams_max;
+  return static_cast<int32_t>(std::clamp<int64_t>(tier_->staging_bytes() / most, 1, limit));
 }
 
 // --- What rounds are worth ---
 
 TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
   if (tier_ == nullptr) return 0;
-  int64_t rows = 0;
-  int64_t positions = 0;
-  for (const Span& span : spans) {
-    rows += span.length;
-    positions += span.length * (int64_t{span.first} + (span.length + 1) / 2);
-  }
   const SlowTierStats now = tier_->stats();
   const TimeNs waited = now.stall_ns - seen_.stall_ns;
-  rates_.StepTook(rows, positions, took - waited);
+  ForwardWork work;
+  bool decodes = !spans.empty();
+  for (const Span& span : spans) {
+    decodes = decodes && span.length - span.drafted == 1;
+    work.rows += span.length;
+    work.positions += span.length * (span.first + (span.length + 1) / 2.0);
+    work.kv_positions += span.first + span.length;
+  }
+  // Rows of prompts are cheaper, many as they are, and would say nothing of those here.
+  if (decodes) rates_.StepTook(work, took - waited);
   rates_.Streamed(now.streamed_bytes - seen_.streamed_bytes, now.read_ns - seen_.read_ns);
+  rates_.MovedOut(now.written_bytes - seen_.written_bytes, now.write_ns - seen_.write_ns);
   seen_ = now;
+  const Speculator::ViewCosts& costs = speculator_.view_costs();
+  const ForwardWork& all = costs.drafted;
+  const ForwardWork& known = seen_costs_.drafted;
+  if (all.forwards > known.forwards) {
+    rates_.DraftsTook({.forwards = all.forwards - known.forwards,
+                       .rows = all.rows - known.rows,
+                       .positions = all.positions - known.positions,
+                       .kv_positions = all.kv_positions - known.kv_positions},
+                      costs.drafted_ns - seen_costs_.drafted_ns);
+  }
+  rates_.ViewsMade(costs.made_tokens - seen_costs_.made_tokens, costs.made_ns - seen_costs_.made_ns);
+  seen_costs_ = costs;
   return waited;
 }
 
-void Rounds::Choose() {
-  RoundDemand demand{.kv_budget_bytes = memory_.budget_bytes(), .draft_memory_bytes = options_.draft_memory_bytes};
+RoundDemand Rounds::Demand() const {
+  RoundDemand demand{.budget_bytes = options_.budget_bytes, .views_bytes_max = options_.draft_memory_bytes};
   double acceptance = 0.0;
   for (const auto& [id, sequence] : live_) {
     if (!DraftsOnViews(*sequence)) continue;
     ++demand.requests;
     demand.tokens += static_cast<int64_t>(sequence->tokens().size());
+    demand.output_left += sequence->output_left();
     demand.viewed_tokens += speculator_.ViewTokens(*sequence);
     acceptance += speculator_.acceptance(*sequence);
   }
   demand.acceptance = acceptance / std::max(1, demand.requests);
   demand.view_bytes = speculator_.stats().drafter_bytes;
-  choice_ = rates_.Choose(demand, options_.limits);
+  return demand;
+}
+
+void Rounds::Choose() {
+  const RoundDemand demand = Demand();
+  const VerifyLimits verify{.rows = options_.rows_max, .staging_bytes = tier_->staging_bytes()};
+  choice_ = rates_.Choose(demand, options_.limits, verify);
+  if (!rates_.known() || demand.requests == 0) return;
+  // One more than decode plainly, so that somebody has to move out for it.
+  if (probes_.Look(on(), verifies_, clock_.Now())) {
+    choice_.mode = DecodeMode::kStaggered;
+    ++choice_.residents;
+  }
 }
 
 }  // namespace invar::engine

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cache/cache_manager.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
 #include "engine/slow/slow_tier.h"
 #include "engine/slow/tier_rates.h"
 #include "engine/speculate/mode.h"
+#include "engine/speculate/round_probes.h"
 #include "engine/speculate/speculator.h"
 #include "engine/speculate/stagger.h"
 
@@ -26,13 +26,15 @@ class Rounds {
   struct Options {
     bool synchronous = false;
     ModeLimits limits;
-    int64_t draft_memory_bytes = 0;
+    int32_t rows_max = 1;            // Of a forward, with logits.
+    int64_t budget_bytes = 0;        // Of the fast tier.
+    int64_t draft_memory_bytes = 0;  // Of these, at most so much for views.
   };
   // `tier` may be null: nobody is ever away. Requires: references outlive this.
-  Rounds(SlowTier* tier, const Options& options, const models::ModelSpec& spec, const cache::CacheMemory& memory,
-         LiveSequences& live, Speculator& speculator)
-      : tier_(tier), options_(options), memory_(memory), live_(live), speculator_(speculator), rates_(spec) {
-    choice_ = rates_.Choose({}, options_.limits);
+  Rounds(SlowTier* tier, const Options& options, const models::ModelSpec& spec, LiveSequences& live,
+         Speculator& speculator, const Clock& clock)
+      : tier_(tier), options_(options), live_(live), speculator_(speculator), clock_(clock), rates_(spec) {
+    choice_ = rates_.Choose({}, options_.limits, {});
   }
 
   // Before the plan of a step, `alone` where nobody but those who are away has work. Effects: drafts, begins streams;
@@ -42,11 +44,15 @@ class Rounds {
   TimeNs StepTook(std::span<const Span> spans, TimeNs took);
 
   const ModeChoice& choice() const { return choice_; }
+  // Whether sequences may move out: rounds pay, or are tried.
+  bool on() const { return choice_.mode == DecodeMode::kStaggered; }
   // Tokens drafted while a stream was on its way.
   int64_t drafted_beside_streams() const { return drafted_beside_streams_; }
 
  private:
   void Choose();
+  RoundDemand Demand() const;
+  bool together() const { return options_.synchronous || choice_.together; }
   void Collect();
   RoundView ViewOf(const Sequence& sequence) const;
   StaggerStep Plan();
@@ -56,14 +62,18 @@ class Rounds {
   // Set at construction.
   SlowTier* const tier_;
   const Options options_;
-  const cache::CacheMemory& memory_;
   LiveSequences& live_;
   Speculator& speculator_;
+  const Clock& clock_;
 
   TierRates rates_;
+  RoundProbes probes_;
   ModeChoice choice_{};  // Of the last look.
   int64_t steps_ = 0;
-  SlowTierStats seen_;  // What the rates know of.
+  int64_t verifies_ = 0;
+  // What the rates know of.
+  SlowTierStats seen_;
+  Speculator::ViewCosts seen_costs_;
   int64_t queued_ = 0;
   int64_t drafted_beside_streams_ = 0;
   // Of the step under way, kept for their memory.

@@ -26,7 +26,7 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
       .usable_ids = ids,
       .max_sequence_tokens = spec.max_sequence_tokens,
       .page_tokens = kernels::kPageTokens,
-      .pages = plan.pages,
+      .pages = plan.PagesBeside(0),
       .has_text = tokenizer != nullptr,
       .stop_strings_max = options.stop_strings_max,
       .stop_string_bytes_max = options.stop_string_bytes_max,
@@ -57,9 +57,11 @@ SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& 
           .log_head_rows = LogHeadRows(spec)};
 }
 
-Rounds::Options RoundOptionsOf(const EngineOptions& options) {
+Rounds::Options RoundOptionsOf(const EngineOptions& options, const MemoryPlan& plan) {
   Rounds::Options rounds{.synchronous = options.slow_tier.synchronous,
-                         .limits = {.draft_max = options.draft_tokens_max},
+                         .limits = {.draft_max = std::max(1, options.draft_tokens_max)},
+                         .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
+                         .budget_bytes = plan.budget_bytes + plan.shared_bytes,
                          .draft_memory_bytes = options.draft_memory_bytes};
   if (options.slow_tier.gap_s_max > 0) rounds.limits.gap_s_max = options.slow_tier.gap_s_max;
   return rounds;
@@ -85,6 +87,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       inbox_(options.max_queued),
       cache_({.shape = shape_,
               .budget_bytes = plan.budget_bytes,
+              .shared_bytes = plan.shared_bytes,
               .slots_without_bytes = options.max_running,
               .backing = BackingOf(options),
               .tuning = options.cache,
@@ -98,6 +101,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                [this] { inbox_.Wake(); }),
       rows_(SamplerFor(runner_.model())),
       draft_memory_(shape_, options.draft_memory_bytes, /*slots_without_bytes=*/0, BackingOf(options)),
+      draft_share_(plan.shared_bytes, cache_, draft_memory_),
       speculator_(options.drafters,
                   {.model = runner_.model(),
                    .memory = cache_.memory(),
@@ -108,9 +112,11 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                                  : std::make_unique<SlowTier>(std::move(slow), options.slow_tier.staging_bytes, spec(),
                                                               cache_, clock)),
       live_(runner_.model(), cache_, inbound_, speculator_, clock, stats_),
-      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, cache_, inbound_, live_, clock),
-      rounds_(slow_tier_.get(), RoundOptionsOf(options), spec(), cache_.memory(), live_, speculator_),
-      residents_(slow_tier_.get(), options.slow_tier.eager, cache_, live_, speculator_, admission_, rounds_),
+      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_, live_,
+                 clock),
+      rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
+      residents_(slow_tier_.get(), options.slow_tier.eager, draft_share_, cache_, live_, speculator_, admission_,
+                 rounds_, clock),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
@@ -303,12 +309,12 @@ void StepLoop::PublishStats() {
     stats_.paused += sequence->paused() ? 1 : 0;
     stats_.held += sequence->paused() || sequence->awaits_prefix() ? 1 : 0;
   }
-  stats_.pages_total = memory_plan_.pages;
+  stats_.pages_total = admission_.pages();
   stats_.pages_used = cache_.memory().pages().live_count();
   stats_.slots_total = memory_plan_.slots;
   stats_.slots_used = cache_.memory().slots().live_count();
-  stats_.kv_bytes_used = cache_.memory().live_bytes();
-  stats_.views.body_bytes = cache_.memory().reserved_bytes();
+  stats_.kv_bytes_used = cache_.memory().live_bytes() - draft_share_.drafters_bytes();
+  stats_.views.body_bytes = cache_.memory().reserved_bytes() - draft_share_.drafters_bytes();
   stats_.cache = cache_.Report();
   stats_.transfer = inbound_.stats();
   stats_.speculation = speculator_.stats();
@@ -327,7 +333,8 @@ void StepLoop::CheckNothingIsHeld() const {
   const cache::CacheMemory& memory = cache_.memory();
   Check(memory.pages().live_count() == 0, "without requests no page is held", memory.pages().live_count());
   Check(memory.slots().live_count() == 0, "without requests no slot is held", memory.slots().live_count());
-  Check(memory.reserved_bytes() == 0, "without requests no view is held", memory.reserved_bytes());
+  Check(memory.reserved_bytes() == draft_share_.drafters_bytes(), "without requests no view is held",
+        memory.reserved_bytes());
 }
 
 void StepLoop::CheckIntegrity() const {
@@ -356,7 +363,8 @@ void StepLoop::CheckIntegrity() const {
   Check(static_cast<int32_t>(pages.size()) == cache_.memory().pages().live_count(), "live pages are held",
         pages.size());
   Check(slots == cache_.memory().slots().live_count(), "live slots are held", slots);
-  Check(view_bytes == cache_.memory().reserved_bytes(), "views hold what is reserved", view_bytes);
+  Check(view_bytes + draft_share_.drafters_bytes() == cache_.memory().reserved_bytes(),
+        "views hold what is reserved, and drafters", view_bytes);
 }
 
 }  // namespace invar::engine

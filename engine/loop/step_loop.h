@@ -13,6 +13,7 @@
 #include "engine/engine_options.h"
 #include "engine/loop/admission.h"
 #include "engine/loop/bind_model.h"
+#include "engine/loop/draft_share.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/residents.h"
@@ -86,6 +87,7 @@ class StepLoop {
   InboundPrefixes inbound_;
   const kernels::RowSampler rows_;
   cache::CacheMemory draft_memory_;  // Before the drafters, who hold it.
+  DraftShare draft_share_;
   Speculator speculator_;
   std::unique_ptr<SlowTier> slow_tier_;  // Before the sequences, whose KV lies in it.
   LiveSequences live_;

@@ -39,7 +39,9 @@ bool SlowTier::Write(AwayKv& away, const cache::PrefixLease& lease, const int32_
   }
   if (pages.empty()) return true;
   const int32_t before = away.written();
+  const TimeNs begin = clock_.Now();
   const Status appended = away.Append(pages);
+  stats_.write_ns += clock_.Now() - begin;
   stats_.written_bytes += (away.written() - before) * parts_.page_bytes;
   if (!appended.ok()) Failed(appended);
   return away.written() == whole;

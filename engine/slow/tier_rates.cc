@@ -1,88 +1,150 @@
-// The rates of tier_rates.h. A step is bound by bytes or by products, and says something of the one that binds it.
+// The sums of tier_rates.h.
 #include "engine/slow/tier_rates.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/numerics.h"
 
 namespace invar::engine {
 namespace {
 
-constexpr double kNewer = 0.1;  // Of a moving average.
-// A step that takes so many times what its bytes take is bound by its products.
-constexpr double kBoundByProducts = 1.5;
+constexpr double kNewer = 0.2;  // Of a moving average.
 // Pages that a request keeps in the fast tier while its full KV is away: the one being filled, and one for a draft.
 constexpr int64_t kPagesKept = 2;
+// Of views, before one was made: what the mildest compressors leave.
+constexpr double kGuessedViewShare = 0.5;
+// While nothing is known a round is as long as to tell something, and no longer.
+constexpr int32_t kFirstDraft = 8;
+// More at once are not looked at.
+constexpr int32_t kRequestsMax = 64;
+// A gap is a cycle on average; so much of the limit is the average allowed to be.
+constexpr double kGapShare = 0.85;
 
 void Average(double& average, const double value) {
   average = average == 0 ? value : (1.0 - kNewer) * average + kNewer * value;
 }
 
-int32_t Holds(const int64_t room, const double each) {
-  return each > 0 ? static_cast<int32_t>(std::clamp(static_cast<double>(room) / each, 1.0, 1e6)) : INT32_MAX;
-}
-
 }  // namespace
 
-TierRates::TierRates(const models::ModelSpec& spec)
-    : work_(spec.work), state_bytes_(spec.state_bytes), page_bytes_(spec.page_bytes) {}
+struct TierRates::Load {
+  double tokens = 0;
+  double full_bytes = 0;  // In the fast tier as a whole, states too.
+  double kept_bytes = 0;  // There while the rest is away.
+  double view_bytes = 0;
+  double stream_bytes = 0;
+  double stage_bytes = 0;  // The least that a stream needs.
+  double once_s = 0;       // Of a token that it generates: its share of what comes once a request.
+  double acceptance = 0;
+};
 
-void TierRates::StepTook(const int64_t rows, const int64_t positions, const TimeNs took) {
-  if (took <= 0 || rows <= 0) return;
-  const double seconds = ToSeconds(took);
-  const auto bytes = static_cast<double>(work_.weight_bytes + positions * work_.kv_bytes_per_position);
-  const auto flops = static_cast<double>(rows * work_.matmul_flops + positions * work_.attention_flops_per_position);
-  const bool by_products =
-      fast_bytes_per_s_ > 0 && (flops_per_s_ > 0 ? flops / flops_per_s_ > bytes / fast_bytes_per_s_
-                                                 : seconds > kBoundByProducts * bytes / fast_bytes_per_s_);
-  if (by_products) {
-    Average(flops_per_s_, flops / seconds);
-  } else {
-    Average(fast_bytes_per_s_, bytes / seconds);
-  }
-}
+TierRates::TierRates(const models::ModelSpec& spec)
+    : work_(spec.work),
+      state_bytes_(spec.state_bytes),
+      page_bytes_(spec.page_bytes),
+      layers_(std::max<int64_t>(1, std::ssize(spec.attention.page_offsets_bytes))),
+      steps_(spec.work),
+      drafts_(spec.work) {}
 
 void TierRates::Streamed(const int64_t bytes, const TimeNs took) {
-  if (bytes > 0 && took > 0) Average(link_bytes_per_s_, static_cast<double>(bytes) / ToSeconds(took));
+  if (bytes > 0 && took > 0) Average(link_s_, ToSeconds(took) / static_cast<double>(bytes));
 }
 
-TwoTierDevice TierRates::Device(const RoundDemand& demand) const {
-  return {.fast_bytes_per_s = fast_bytes_per_s_,
-          .link_bytes_per_s = link_bytes_per_s_,
-          // Never seen to bind: then it binds nowhere.
-          .flops_per_s = flops_per_s_ > 0 ? flops_per_s_ : 1e18,
-          .step_overhead_s = 0,
-          .kv_room_bytes = static_cast<double>(demand.kv_budget_bytes + demand.draft_memory_bytes)};
+void TierRates::ViewsMade(const int64_t tokens, const TimeNs took) {
+  if (tokens > 0 && took > 0) Average(view_s_, ToSeconds(took) / static_cast<double>(tokens));
 }
 
-SpeculationLoad TierRates::Load(const RoundDemand& demand) const {
-  const double tokens = static_cast<double>(demand.tokens) / std::max(1, demand.requests);
-  const auto kv = static_cast<double>(work_.kv_bytes_per_position);
-  const double compressed = static_cast<double>(demand.view_bytes) / std::max<double>(1, demand.viewed_tokens);
-  return {.weight_bytes = static_cast<double>(work_.weight_bytes),
-          .flops_per_token = static_cast<double>(work_.matmul_flops) +
-                             tokens * static_cast<double>(work_.attention_flops_per_position),
-          .full_kv_bytes = tokens * kv,
-          .state_bytes = static_cast<double>(state_bytes_),
-          .compression = compressed > 0 ? std::max(1.0, kv / compressed) : 1.0,
-          .acceptance = demand.acceptance};
+void TierRates::MovedOut(const int64_t bytes, const TimeNs took) {
+  if (bytes > 0 && took > 0) Average(move_s_, ToSeconds(took) / static_cast<double>(bytes));
 }
 
-ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits) const {
-  if (!known() || demand.requests == 0) {
-    return {.mode = DecodeMode::kStaggered,
-            .residents = INT32_MAX,
-            .draft_min = limits.draft_max,
-            .draft_max = limits.draft_max};
+TierRates::Load TierRates::LoadOf(const RoundDemand& demand) {
+  if (demand.viewed_tokens > 0) {
+    Average(view_bytes_, static_cast<double>(demand.view_bytes) / static_cast<double>(demand.viewed_tokens));
   }
-  const SpeculationLoad load = Load(demand);
-  const double view = load.full_kv_bytes / load.compression + load.state_bytes;
-  ModeLimits here = limits;
-  here.plain_max = std::min(demand.requests, Holds(demand.kv_budget_bytes, load.full_kv_bytes + load.state_bytes));
-  here.staggered_max =
-      std::min({demand.requests, Holds(demand.draft_memory_bytes, view),
-                Holds(demand.kv_budget_bytes, static_cast<double>(kPagesKept * page_bytes_ + state_bytes_))});
-  return ChooseMode(Device(demand), load, here);
+  const double requests = std::max(1, demand.requests);
+  const double page_tokens = kernels::kPageTokens;
+  Load load{.tokens = static_cast<double>(demand.tokens) / requests, .acceptance = demand.acceptance};
+  const double pages = std::floor(load.tokens / page_tokens) + 1;
+  load.full_bytes = pages * static_cast<double>(page_bytes_) + static_cast<double>(state_bytes_);
+  load.kept_bytes = static_cast<double>(kPagesKept * page_bytes_ + state_bytes_);
+  load.stream_bytes = std::max(0.0, pages - 1) * static_cast<double>(page_bytes_);
+  load.stage_bytes = 2 * load.stream_bytes / static_cast<double>(layers_);
+  load.view_bytes = view_bytes_ > 0 ? view_bytes_ * load.tokens
+                                    : kGuessedViewShare * load.full_bytes + static_cast<double>(state_bytes_);
+  const double once = view_s_ * load.tokens + move_s_ * load.stream_bytes;
+  load.once_s = once * requests / std::max<double>(1, static_cast<double>(demand.output_left));
+  return load;
+}
+
+double TierRates::PlainTokensPerSecond(const Load& load, const int32_t requests) const {
+  const double positions = requests * load.tokens;
+  return requests /
+         steps_.Of({.rows = static_cast<double>(requests), .positions = positions, .kv_positions = positions});
+}
+
+ModeChoice TierRates::BestRounds(const Load& load, const int32_t requests, const ModeLimits& limits,
+                                 const VerifyLimits& verify) const {
+  ModeChoice best{.mode = DecodeMode::kStaggered, .residents = requests};
+  const double link_s = link_s_ * load.stream_bytes;
+  const auto staged = static_cast<int32_t>(
+      std::clamp(static_cast<double>(verify.staging_bytes) / std::max(1.0, load.stage_bytes), 1.0, 1e6));
+  for (int32_t draft = 0; draft <= limits.draft_max; ++draft) {
+    const int32_t rows = draft + 1;
+    const double tokens = requests * ExpectedRun(load.acceptance, draft);
+    const auto drafts = [&](const double at_once) {
+      const double all = static_cast<double>(draft) * requests;
+      return drafts_.Of(
+          {.forwards = all / at_once, .rows = all, .positions = all * load.tokens, .kv_positions = all * load.tokens});
+    };
+    const auto verifies = [&](const int32_t at_once) {
+      const double forwards = std::ceil(static_cast<double>(requests) / at_once);
+      const double all = static_cast<double>(rows) * requests;
+      return steps_.Of(
+          {.forwards = forwards, .rows = all, .positions = all * load.tokens, .kv_positions = requests * load.tokens});
+    };
+    const int32_t group = std::clamp(std::min({requests, staged, verify.streams, verify.rows / rows}), 1, requests);
+    const double apart = std::max(drafts(std::max(1, requests - 1)) + verifies(1), requests * link_s);
+    const double together = drafts(requests) + std::max(verifies(group), requests * link_s);
+    const double cycle = std::min(apart, together) + tokens * load.once_s;
+    if (cycle > kGapShare * limits.gap_s_max) continue;
+    if (tokens / cycle <= best.tokens_per_s) continue;
+    best.tokens_per_s = tokens / cycle;
+    best.together = together <= apart;
+    best.draft_min = draft;
+    // Only where the link is what everybody waits for are more tokens free.
+    const bool link_bound = !best.together && apart <= requests * link_s;
+    best.draft_max = link_bound ? limits.draft_max : draft;
+  }
+  return best;
+}
+
+ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify) {
+  const Load load = LoadOf(demand);
+  if (!known() || demand.requests == 0) {
+    const int32_t draft = std::min(kFirstDraft, limits.draft_max);
+    return {.mode = DecodeMode::kStaggered, .residents = INT32_MAX, .draft_min = draft, .draft_max = draft};
+  }
+  const auto budget = static_cast<double>(demand.budget_bytes);
+  const auto views = static_cast<double>(demand.views_bytes_max);
+  const auto holds = static_cast<int32_t>(std::clamp(budget / load.full_bytes, 1.0, 1e6));
+  const int32_t plain = std::min({demand.requests, holds, limits.plain_max});
+  const double full = PlainTokensPerSecond(load, plain);
+  ModeChoice rounds;
+  for (int32_t n = 1; n <= std::min({demand.requests, limits.staggered_max, kRequestsMax}); ++n) {
+    // The last to come is in the fast tier as a whole, with the views of all.
+    const bool fits =
+        n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + load.full_bytes <= budget;
+    if (n > 1 && !fits) break;
+    const ModeChoice of_n = BestRounds(load, n, limits, verify);
+    if (of_n.tokens_per_s > rounds.tokens_per_s) rounds = of_n;
+  }
+  rounds.gain = rounds.tokens_per_s / full;
+  if (rounds.tokens_per_s > 0 && rounds.gain >= limits.gain_min) return rounds;
+  rounds.mode = DecodeMode::kPlain;
+  rounds.residents = plain;
+  rounds.tokens_per_s = full;
+  return rounds;
 }
 
 }  // namespace invar::engine

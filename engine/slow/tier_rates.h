@@ -1,12 +1,19 @@
-// TierRates: what steps and streams really take on this machine, as the closed forms of cost_model.h want it: bytes and
-// products a second, learned from every step and every stream; and from them ChooseMode()'s answer for the requests
-// that are there. Where nothing is known yet, rounds are tried: only they can tell. Pure but for what it remembers; no
-// clock. Threads: engine thread only.
+// TierRates: what rounds and plain decoding really take on this machine, learned from every forward, draft, stream and
+// view; and from it whether rounds pay for the requests that are there, with how many of them at once and how long
+// drafts. Says of rounds
+//   cycle   K drafts of m requests + their verifies + what making and moving them takes, shared out over their answers
+//   tokens  m E(K), E as in cost_model.h
+// (K may be 0: nobody drafts, what is away streams by a token at a time), where the verifies go together, so many in a
+// forward as there is memory for streams, or one after another while others draft, and a stream takes at least what its
+// bytes take on the link. Of plain decoding: a step of as many requests as their full KV has room. Where nothing is
+// known yet, rounds are tried: only they can tell. Pure but for what it remembers; no clock. Threads: engine thread
+// only.
 #pragma once
 
 #include <cstdint>
 
 #include "base/clock.h"
+#include "engine/speculate/forward_times.h"
 #include "engine/speculate/mode.h"
 #include "models/model.h"
 
@@ -15,40 +22,63 @@ namespace invar::engine {
 // Requests that want to be verified on full KV, those that wait included, and the memory there is for them.
 struct RoundDemand {
   int32_t requests = 0;
-  int64_t tokens = 0;      // Of all of them.
-  int64_t view_bytes = 0;  // That drafters hold, for `viewed_tokens` tokens.
+  int64_t tokens = 0;       // Of all of them.
+  int64_t output_left = 0;  // Tokens that they may yet generate.
+  int64_t view_bytes = 0;   // That drafters hold, for `viewed_tokens` tokens.
   int64_t viewed_tokens = 0;
-  double acceptance = 0.0;         // Of drafts on views lately.
-  int64_t kv_budget_bytes = 0;     // For full KV and states.
-  int64_t draft_memory_bytes = 0;  // For views.
+  double acceptance = 0.0;      // Of drafts on views lately.
+  int64_t budget_bytes = 0;     // For full KV, states and views together.
+  int64_t views_bytes_max = 0;  // Of these, for views.
+};
+
+// Of one forward.
+struct VerifyLimits {
+  int32_t rows = INT32_MAX;
+  int64_t staging_bytes = INT64_MAX;  // Two layers of each request that it verifies.
+  int32_t streams = INT32_MAX;
 };
 
 class TierRates {
  public:
   explicit TierRates(const models::ModelSpec& spec);
 
-  // A step without streams has run `rows` tokens, each of which read all positions before it: `positions` in all.
-  void StepTook(int64_t rows, int64_t positions, TimeNs took);
-  // So many bytes have been read since the last call, in so much time of reading.
+  // A step of decoding and verifying, but for what it waited for streams.
+  void StepTook(const ForwardWork& work, const TimeNs took) { steps_.Observe(work, ToSeconds(took)); }
+  // Forwards on views with all that drafts need besides; positions are those of the text.
+  void DraftsTook(const ForwardWork& work, const TimeNs took) { drafts_.Observe(work, ToSeconds(took)); }
+  // So many bytes were read, in so much time of reading.
   void Streamed(int64_t bytes, TimeNs took);
+  // Views of so many tokens were made.
+  void ViewsMade(int64_t tokens, TimeNs took);
+  // So many bytes of full KV were moved out.
+  void MovedOut(int64_t bytes, TimeNs took);
 
   // Whether anything was measured that a choice could rest on.
-  bool known() const { return fast_bytes_per_s_ > 0 && link_bytes_per_s_ > 0; }
-  TwoTierDevice Device(const RoundDemand& demand) const;
-  SpeculationLoad Load(const RoundDemand& demand) const;
-  // Staggered, with the longest drafts, while nothing is known.
-  ModeChoice Choose(const RoundDemand& demand, const ModeLimits& limits) const;
+  bool known() const { return steps_.observed() && drafts_.observed() && link_s_ > 0; }
+  // `limits.plain_max` and `staggered_max` hold beside what memory says. Where nothing is known: staggered, with short
+  // drafts. Where plain decoding is chosen, draft lengths are those of the rounds that were weighed.
+  ModeChoice Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify);
 
  private:
+  struct Load;  // Of one request.
+  Load LoadOf(const RoundDemand& demand);
+  double PlainTokensPerSecond(const Load& load, int32_t requests) const;
+  // Of all rounds that go: the best draft length, together or not.
+  ModeChoice BestRounds(const Load& load, int32_t requests, const ModeLimits& limits, const VerifyLimits& verify) const;
+
   // Set at construction.
   const models::StepWork work_;
   const int64_t state_bytes_;
   const int64_t page_bytes_;
+  const int64_t layers_;
 
+  ForwardTimes steps_;
+  ForwardTimes drafts_;
   // Moving averages; 0: nothing seen.
-  double fast_bytes_per_s_ = 0;
-  double flops_per_s_ = 0;
-  double link_bytes_per_s_ = 0;
+  double link_s_ = 0;      // A byte.
+  double move_s_ = 0;      // A byte.
+  double view_s_ = 0;      // A token.
+  double view_bytes_ = 0;  // A token.
 };
 
 }  // namespace invar::engine

@@ -27,9 +27,12 @@ struct ModeLimits {
 struct ModeChoice {
   DecodeMode mode = DecodeMode::kPlain;
   int32_t residents = 0;
-  // Staggered: a round asks for its verify after draft_min tokens and goes on drafting to draft_max while it waits.
+  // Staggered, or what it would be: a round asks for its verify after draft_min tokens and goes on drafting to
+  // draft_max while it waits.
   int32_t draft_min = 0;
   int32_t draft_max = 0;
+  // Staggered: all draft, then all are verified together; where a forward is dearer than what it waits for.
+  bool together = false;
   double tokens_per_s = 0;  // Predicted.
   double gain = 1;          // Of the best staggered choice over plain, taken or not.
 };

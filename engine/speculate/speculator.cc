@@ -12,6 +12,7 @@ namespace invar::engine {
 namespace {
 
 bool Asks(const Sequence& sequence) { return !sequence.request().speculation.drafter.empty(); }
+bool DraftsOnView(const Sequence& sequence) { return !sequence.request().speculation.compressor.empty(); }
 
 }  // namespace
 
@@ -102,6 +103,19 @@ void Speculator::GoOn(const std::span<const Going> rounds) {
   AskAll(turns, static_cast<int32_t>(rounds.size()));
 }
 
+bool Speculator::MakeViewReady(Sequence& sequence) {
+  if (!DraftsOnView(sequence) || sequence.computed() == 0) return false;
+  if (DraftsWithoutFullKv(sequence)) return true;
+  Turns turns(1);
+  DraftTurn& turn = Add(sequence, draft_tokens_max_, turns);
+  Prepare(DraftingOf(sequence.request().speculation.drafter), turn, /*sequences=*/1);
+  return DraftsWithoutFullKv(sequence);
+}
+
+void Speculator::DropView(const Sequence& sequence) {
+  if (ViewTokens(sequence) > 0) DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());
+}
+
 DraftTurn& Speculator::Add(Sequence& sequence, const int32_t most, Turns& turns) {
   turns.sequences[sequence.id()] = &sequence;
   turns.samplers.push_back(SamplerOf(sequence));
@@ -143,14 +157,29 @@ DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
 void Speculator::Ask(Drafting& drafting, const std::span<DraftTurn> turns, const int32_t sequences) {
   constexpr double kNewer = 0.1;  // Of the average.
   TimeNs took = 0;
-  int32_t drafted = 0;
-  for (const DraftTurn& turn : turns) drafted -= static_cast<int32_t>(turn.draft.size());
+  std::vector<int32_t> before;
+  for (const DraftTurn& turn : turns) before.push_back(static_cast<int32_t>(turn.draft.size()));
   for (DraftTurn& turn : turns) took += Prepare(drafting, turn, sequences);
   const TimeNs begin = clock_.Now();
   drafting.drafter->Propose(turns);
   took += clock_.Now() - begin;
-  for (const DraftTurn& turn : turns) drafted += static_cast<int32_t>(turn.draft.size());
+  int32_t drafted = 0;
+  int32_t forwards = 0;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const int32_t more = static_cast<int32_t>(turns[i].draft.size()) - before[i];
+    drafted += more;
+    forwards = std::max(forwards, more);
+    if (turns[i].compressor.empty()) continue;
+    const auto positions = static_cast<double>(more) * static_cast<double>(turns[i].tokens.size() + before[i]);
+    view_costs_.drafted.rows += more;
+    view_costs_.drafted.positions += positions;
+    view_costs_.drafted.kv_positions += positions;
+  }
   if (drafted == 0) return;
+  if (!turns[0].compressor.empty()) {
+    view_costs_.drafted.forwards += forwards;
+    view_costs_.drafted_ns += took;
+  }
   const double each = ToSeconds(took) / drafted;
   drafting.draft_s = drafting.draft_s == 0.0 ? each : (1.0 - kNewer) * drafting.draft_s + kNewer * each;
 }
@@ -164,7 +193,9 @@ TimeNs Speculator::Prepare(Drafting& drafting, DraftTurn& turn, const int32_t se
   stats_.prepare_ns += took;
   if (ready) return took;
   Speculating& live = live_[turn.id];
-  if (!turn.no_memory) {
+  if (drafting.drafter->IsReady(turn.id)) {
+    view_costs_.made_tokens += std::ssize(turn.tokens);
+    view_costs_.made_ns += took;
     drafting.view.Made(times_, sequences, ToSeconds(took), static_cast<int32_t>(turn.tokens.size()), live.tries_view);
   }
   live.tries_view = false;

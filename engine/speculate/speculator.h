@@ -21,6 +21,7 @@
 #include "engine/schedule/step.h"
 #include "engine/speculate/draft_length.h"
 #include "engine/speculate/drafter.h"
+#include "engine/speculate/forward_times.h"
 #include "engine/speculate/view_worth.h"
 #include "engine/stats.h"
 #include "kernels/sample.h"
@@ -44,6 +45,11 @@ class Speculator {
     int32_t room = 0;  // What the draft may yet come to.
   };
   void GoOn(std::span<const Going> rounds);
+  // Makes the view that the sequence drafts on, or brings it up to date. False: it drafts on none, or there is no
+  // memory for it.
+  bool MakeViewReady(Sequence& sequence);
+  // Forgets it, where there is one: its memory is free.
+  void DropView(const Sequence& sequence);
   // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
   // (otherwise the output ended or its reader fell behind first). `sampled`: tokens that came of it.
   void Verified(const Sequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
@@ -62,6 +68,14 @@ class Speculator {
   bool DraftsWithoutFullKv(const Sequence& sequence) const;
 
   SpeculationStats stats() const;
+  // Of drafts on views; sums over all there were. Positions are those of the text.
+  struct ViewCosts {
+    ForwardWork drafted{.forwards = 0};
+    TimeNs drafted_ns = 0;  // Upkeep included.
+    int64_t made_tokens = 0;
+    TimeNs made_ns = 0;
+  };
+  const ViewCosts& view_costs() const { return view_costs_; }
 
  private:
   struct Speculating {
@@ -109,6 +123,7 @@ class Speculator {
   std::map<SequenceId, Speculating> live_;  // Those that ask for it and have decoded.
   StepTimes times_;
   SpeculationStats stats_;
+  ViewCosts view_costs_;
   std::vector<float> scratch_;  // Of samplers of drafts.
 };
 

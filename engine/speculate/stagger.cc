@@ -16,16 +16,22 @@ bool AnyIsVerifying(const std::span<const RoundView> rounds) {
   return std::any_of(rounds.begin(), rounds.end(), [](const RoundView& r) { return r.phase != RoundPhase::kDraft; });
 }
 
-void ChooseStream(const std::span<const RoundView> rounds, StaggerStep& step) {
+// The stream of the first in the queue that has none yet, with all that it serves. False: nobody waits.
+bool ChooseStream(const std::span<const RoundView> rounds, StaggerStep& step) {
+  const auto waits = [&](const RoundView& round) {
+    return round.phase == RoundPhase::kQueued &&
+           std::find(step.stream.begin(), step.stream.end(), round.id) == step.stream.end();
+  };
   const RoundView* head = nullptr;
   for (const RoundView& round : rounds) {
-    if (round.phase == RoundPhase::kQueued && (head == nullptr || round.queued < head->queued)) head = &round;
+    if (waits(round) && (head == nullptr || round.queued < head->queued)) head = &round;
   }
-  if (head == nullptr) return;
+  if (head == nullptr) return false;
   for (const RoundView& round : rounds) {
-    const bool shares = head->prefix != 0 && round.prefix == head->prefix && round.phase == RoundPhase::kQueued;
+    const bool shares = head->prefix != 0 && round.prefix == head->prefix && waits(round);
     if (round.id == head->id || shares) step.stream.push_back(round.id);
   }
+  return true;
 }
 
 }  // namespace
@@ -52,7 +58,11 @@ StaggerStep PlanStagger(const std::span<const RoundView> rounds, const bool link
         break;
     }
   }
-  if (link_idle && streams_open < limits.streams_max) ChooseStream(rounds, step);
+  if (!link_idle) return step;
+  const int32_t places = std::min(limits.streams_at_once, limits.streams_max - streams_open);
+  for (int32_t begun = 0; begun < places; ++begun) {
+    if (!ChooseStream(rounds, step)) break;
+  }
   return step;
 }
 

@@ -31,12 +31,14 @@ struct RoundView {
 struct StaggerLimits {
   bool synchronous = false;
   int32_t streams_max = 4;  // On the way or waiting for their verify.
+  // Streams that may begin in one step: of requests that are verified together, in one forward.
+  int32_t streams_at_once = 1;
 };
 
 struct StaggerStep {
   std::vector<int64_t> draft;   // A token each.
   std::vector<int64_t> queue;   // Have drafted enough: they join the queue before the link is given away.
-  std::vector<int64_t> stream;  // The stream to begin now: all it serves; empty: none.
+  std::vector<int64_t> stream;  // The streams to begin now: all they serve; empty: none.
   std::vector<int64_t> verify;
 };
 

@@ -271,5 +271,17 @@ TEST(Stagger, SharesAStreamOnlyWithinAPrefix) {
   EXPECT_TRUE(PlanStagger(rounds, true, 4, {.streams_max = 4}).stream.empty());
 }
 
+TEST(Stagger, BeginsSeveralStreamsAtOnceWhereVerifiesGoTogether) {
+  using engine::RoundPhase;
+  std::vector<engine::RoundView> rounds;
+  for (int64_t id = 1; id <= 5; ++id) {
+    rounds.push_back(
+        {.id = id, .phase = RoundPhase::kQueued, .drafted = 8, .draft_min = 8, .draft_max = 8, .queued = 10 - id});
+  }
+  const engine::StaggerLimits limits{.synchronous = true, .streams_max = 4, .streams_at_once = 4};
+  EXPECT_EQ(PlanStagger(rounds, true, 0, limits).stream, (std::vector<int64_t>{5, 4, 3, 2}));
+  EXPECT_EQ(PlanStagger(rounds, true, 3, limits).stream, (std::vector<int64_t>{5}));
+}
+
 }  // namespace
 }  // namespace invar::tools

@@ -1,20 +1,27 @@
 // invar bench vericache: what rounds over two tiers gain. The same prompts are answered EXACT and LOSSLESS by engines
 // of this process whose fast tiers have the same bytes, in each setting of context, company, fast tier, compressor and
-// way to read the slow one. Printed beside what the closed forms expected of the rates that were measured on the way.
-// Counted are steps without a row of a prompt: tokens that came of them over the time they took, drafts included. That
-// tokens and logits are equal to the bit is checked on the way.
+// way to read the slow one. So many requests are always there: whoever ends is followed by the next, with a prompt that
+// was run before and comes from a tier in memory. A third of all is answered before anything is counted: machine and
+// requests are known by then. Counted are steps without a row of a prompt: tokens that came of them over the time they
+// took, drafts included. Printed beside what the engine expected meanwhile, of rounds and of what it did. That tokens
+// and logits are equal to the bit is checked on the way.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/split_mix64.h"
+#include "cache/make_tiers.h"
 #include "engine/engine.h"
 #include "kernels/numerics.h"
 #include "tools/invar/command.h"
@@ -32,6 +39,7 @@ struct Options {
   std::vector<double> budgets = {0.4};
   std::vector<std::string> compressors = {"k8v4"};
   std::vector<std::string> reads = {"cache", "direct"};
+  double view_share = 0.5;
   int32_t max_tokens = 96;
   bool json = false;
 };
@@ -43,9 +51,6 @@ struct Setting {
   std::string compressor;
   bool direct = false;
 };
-
-// Half of the fast tier is for views where there are some.
-constexpr int64_t kViewShare = 2;
 
 class Sink final : public engine::EventSink {
  public:
@@ -67,7 +72,12 @@ class Sink final : public engine::EventSink {
 struct Run {
   double tokens_per_s = 0;
   std::vector<std::vector<uint32_t>> bits;
-  engine::EngineStats stats;
+  // Means over the time that is counted.
+  double rounds_gain = 0;  // Expected of rounds over plain decoding.
+  double share = 0;        // Of the time, with rounds on.
+  double expected = 0;     // Of what was done.
+  double away = 0;         // Requests.
+  engine::EngineStats before, after;
 };
 
 // Words in no order: text that no n-gram repeats.
@@ -85,92 +95,209 @@ int64_t FullBytes(const models::ModelSpec& spec, const int32_t tokens) {
   return pages * spec.page_bytes + spec.state_bytes;
 }
 
-StatusOr<Run> RunAll(const Options& options, const Setting& setting, const bool rounds) {
-  StatusOr<LocalModel> local = LocalModel::Load(options.local);
-  if (!local.ok()) return local.status();
-  const models::ModelSpec spec = local->model().spec();
-  const auto fast = static_cast<int64_t>(setting.budget * setting.together *
-                                         static_cast<double>(FullBytes(spec, setting.context + options.max_tokens)));
-  engine::EngineOptions engine_options{.max_batch_tokens = options.local.max_batch_tokens,
-                                       .max_logits_rows = options.local.max_logits_rows,
-                                       .kv_budget_bytes = rounds ? fast - fast / kViewShare : fast,
-                                       .prefix_cache = false,
-                                       .draft_tokens_max = rounds ? 64 : 0,
-                                       .draft_memory_bytes = rounds ? fast / kViewShare : 0};
-  if (rounds) engine_options.slow_tier = {.path = options.slow_folder, .direct = setting.direct, .eager = true};
-  const RealClock clock;
-  StatusOr<std::unique_ptr<engine::Engine>> made =
-      engine::Engine::Create(engine_options, local->TakeModel(), nullptr, clock);
-  if (!made.ok()) return made.status();
-  engine::Engine& engine = **made;
-  std::vector<std::shared_ptr<Sink>> sinks;
-  for (int32_t i = 0; i < setting.together; ++i) {
-    engine::Request request;
-    request.prompt = DrawPrompt(setting.context, spec.vocabulary_size, 1 + static_cast<uint64_t>(i));
-    request.stopping.max_tokens = options.max_tokens;
-    request.output.logprob_bits = true;
-    if (rounds) {
-      request.speculation = {
-          .drafter = "compressed_kv", .draft_tokens = {}, .compressor = setting.compressor, .kv_budget = {}};
-    }
-    sinks.push_back(std::make_shared<Sink>());
-    if (const auto id = engine.Submit(request, sinks.back()); !id.ok()) return id.status();
-  }
-  Run run;
-  double seconds = 0;
-  int64_t tokens = 0;
-  for (;;) {
-    const engine::EngineStats before = engine.Stats();
-    const TimeNs begin = clock.Now();
-    if (!engine.RunOneStep()) break;
-    const engine::EngineStats after = engine.Stats();
-    if (after.prefill_tokens != before.prefill_tokens) continue;
-    seconds += ToSeconds(clock.Now() - begin);
-    tokens += after.generated_tokens - before.generated_tokens;
-    if (after.slow_tier.away > 0) run.stats = after;
-  }
-  for (const auto& sink : sinks) {
-    if (!sink->failure.ok()) return sink->failure;
-    run.bits.push_back(sink->bits);
-  }
-  run.tokens_per_s = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
-  return run;
+// As large as all prompts need: what it holds is no part of the fast tier, for either engine.
+StatusOr<std::vector<std::unique_ptr<cache::Tier>>> PromptTier(cache::FileLayer& files, const Clock& clock) {
+  config::Config::Cache::Tiers tiers;
+  tiers.ram.budget = int64_t{8} << 30;
+  return cache::MakeTiers(tiers, {.clock = clock, .files = files, .store_id = "bench"});
 }
 
-Status RunSetting(const Options& options, const Setting& setting, const Run& plain) {
-  StatusOr<Run> rounds = RunAll(options, setting, true);
+class Bench {
+ public:
+  Bench(const Options& options, const Setting& setting, const bool rounds)
+      : options_(options), setting_(setting), rounds_(rounds) {}
+
+  Status Begin() {
+    StatusOr<LocalModel> local = LocalModel::Load(options_.local);
+    if (!local.ok()) return local.status();
+    const models::ModelSpec spec = local->model().spec();
+    vocabulary_ = spec.vocabulary_size;
+    auto tiers = PromptTier(*files_, clock_);
+    if (!tiers.ok()) return tiers.status();
+    local_.emplace(*std::move(local));
+    StatusOr<std::unique_ptr<engine::Engine>> made =
+        engine::Engine::Create(EngineOptionsFor(spec), local_->TakeModel(), nullptr, clock_, *std::move(tiers));
+    if (!made.ok()) return made.status();
+    engine_ = *std::move(made);
+    for (int32_t i = 0; i < setting_.together; ++i) {
+      if (Status s = SubmitNext(); !s.ok()) return s;
+    }
+    return OkStatus();
+  }
+
+  bool warm() const { return engine_->Stats().finished_length >= setting_.together; }
+  bool done() const { return done_; }
+  // From here on.
+  void Count() { counts_ = true; }
+
+  // Goes on for about so long.
+  Status GoOn(const double seconds) {
+    for (const TimeNs begin = clock_.Now(); !done_ && ToSeconds(clock_.Now() - begin) < seconds;) {
+      if (Status s = Step(); !s.ok()) return s;
+    }
+    return OkStatus();
+  }
+
+  StatusOr<Run> End() {
+    for (const auto& sink : sinks_) {
+      if (!sink->failure.ok()) return sink->failure;
+      run_.bits.push_back(sink->bits);
+    }
+    run_.tokens_per_s = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+    for (double* const mean : {&run_.rounds_gain, &run_.share, &run_.expected, &run_.away}) *mean /= seconds_;
+    return std::move(run_);
+  }
+
+ private:
+  engine::EngineOptions EngineOptionsFor(const models::ModelSpec& spec) const {
+    const auto fast =
+        static_cast<int64_t>(setting_.budget * setting_.together *
+                             static_cast<double>(FullBytes(spec, setting_.context + options_.max_tokens)));
+    const auto views = rounds_ ? static_cast<int64_t>(options_.view_share * static_cast<double>(fast)) : 0;
+    engine::EngineOptions engine_options{.max_batch_tokens = options_.local.max_batch_tokens,
+                                         .max_logits_rows = options_.local.max_logits_rows,
+                                         .kv_budget_bytes = fast - views,
+                                         .draft_tokens_max = rounds_ ? 64 : 0,
+                                         .draft_memory_bytes = views};
+    if (rounds_) engine_options.slow_tier = {.path = options_.slow_folder, .direct = setting_.direct};
+    return engine_options;
+  }
+
+  // A third warms up, a third is counted, a third keeps it company.
+  Status SubmitNext() {
+    const int32_t index = submitted_ % setting_.together;
+    if (submitted_++ == 3 * setting_.together) return OkStatus();
+    engine::Request request;
+    request.prompt = DrawPrompt(setting_.context, vocabulary_, 1 + static_cast<uint64_t>(index));
+    request.stopping.max_tokens = options_.max_tokens;
+    request.output.logprob_bits = true;
+    if (rounds_) {
+      const size_t at = setting_.compressor.find('@');
+      request.speculation = {.drafter = "compressed_kv",
+                             .draft_tokens = {},
+                             .compressor = setting_.compressor.substr(0, at),
+                             .kv_budget = {}};
+      if (at != std::string::npos) request.speculation.kv_budget = std::stof(setting_.compressor.substr(at + 1));
+    }
+    sinks_.push_back(std::make_shared<Sink>());
+    return engine_->Submit(request, sinks_.back()).status();
+  }
+
+  Status Step() {
+    const engine::EngineStats before = engine_->Stats();
+    const TimeNs begin = clock_.Now();
+    if (!engine_->RunOneStep()) return OkStatus();  // A prompt is on its way from its tier.
+    const double took = ToSeconds(clock_.Now() - begin);
+    const engine::EngineStats after = engine_->Stats();
+    if (after.failed > 0) return Internal("a request failed");
+    for (int64_t ended = before.finished_length; ended < after.finished_length; ++ended) {
+      if (Status s = SubmitNext(); !s.ok()) return s;
+    }
+    if (after.finished_length < setting_.together) run_.before = after;
+    done_ = after.finished_length >= 2 * setting_.together;
+    if (done_ || after.prefill_tokens != before.prefill_tokens || !counts_) return OkStatus();
+    seconds_ += took;
+    tokens_ += after.generated_tokens - before.generated_tokens;
+    const engine::SlowTierStats& tier = after.slow_tier;
+    run_.rounds_gain += took * tier.gain;
+    run_.share += took * static_cast<double>(tier.staggered);
+    run_.expected += took * (tier.staggered != 0 ? tier.gain : 1.0);
+    run_.away += took * static_cast<double>(tier.away);
+    run_.after = after;
+    return OkStatus();
+  }
+
+  // Set at construction.
+  const Options& options_;
+  const Setting& setting_;
+  const bool rounds_;
+  const RealClock clock_;
+  const std::unique_ptr<cache::FileLayer> files_ = cache::MakeSystemFiles();
+
+  int32_t vocabulary_ = 0;
+  std::optional<LocalModel> local_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::shared_ptr<Sink>> sinks_;
+  int32_t submitted_ = 0;
+  bool counts_ = false;
+  bool done_ = false;
+  double seconds_ = 0;
+  int64_t tokens_ = 0;
+  Run run_;
+};
+
+// As far as both got: nobody waits for the last third to end.
+bool AreEqual(const std::vector<std::vector<uint32_t>>& a, const std::vector<std::vector<uint32_t>>& b) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const size_t both = std::min(a[i].size(), b[i].size());
+    if (!std::equal(a[i].begin(), a[i].begin() + static_cast<ptrdiff_t>(both), b[i].begin())) return false;
+  }
+  return true;
+}
+
+// In slices of one second each in turn, so that whatever else the machine does meets both.
+Status RunSetting(const Options& options, const Setting& setting) {
+  Bench with_rounds(options, setting, true);
+  Bench without(options, setting, false);
+  for (Bench* const bench : {&with_rounds, &without}) {
+    if (Status s = bench->Begin(); !s.ok()) return s;
+    while (!bench->warm()) {
+      if (Status s = bench->GoOn(1.0); !s.ok()) return s;
+    }
+    bench->Count();
+  }
+  while (!with_rounds.done() || !without.done()) {
+    for (Bench* const bench : {&with_rounds, &without}) {
+      if (Status s = bench->GoOn(1.0); !s.ok()) return s;
+    }
+  }
+  StatusOr<Run> rounds = with_rounds.End();
+  StatusOr<Run> plain = without.End();
   if (!rounds.ok()) return rounds.status();
-  const bool equal = rounds->bits == plain.bits;
-  const engine::EngineStats& stats = rounds->stats;
-  const double measured = rounds->tokens_per_s / plain.tokens_per_s;
-  const double accepted = static_cast<double>(stats.speculation.accepted_tokens) /
-                          static_cast<double>(std::max<int64_t>(1, stats.speculation.drafted_tokens));
+  if (!plain.ok()) return plain.status();
+  const bool equal = AreEqual(rounds->bits, plain->bits);
+  const engine::EngineStats& to = rounds->after;
+  const engine::EngineStats& from = rounds->before;
+  const auto over = [](const int64_t part, const int64_t of) {
+    return of > 0 ? static_cast<double>(part) / static_cast<double>(of) : 0.0;
+  };
+  const int64_t streams = to.slow_tier.streams - from.slow_tier.streams;
+  const int64_t drafted = to.speculation.drafted_tokens - from.speculation.drafted_tokens;
+  const int64_t accepted = to.speculation.accepted_tokens - from.speculation.accepted_tokens;
+  const double draft = over(drafted, to.speculation.rounds - from.speculation.rounds);
+  const double streamed_mb = static_cast<double>(to.slow_tier.streamed_bytes - from.slow_tier.streamed_bytes) * 1e-6;
+  const double stall_s = ToSeconds(to.slow_tier.stall_ns - from.slow_tier.stall_ns);
+  const double gain = rounds->tokens_per_s / plain->tokens_per_s;
   if (options.json) {
-    std::printf("%s\n",
-                nlohmann::ordered_json{{"context", setting.context},
-                                       {"together", setting.together},
-                                       {"budget", setting.budget},
-                                       {"compressor", setting.compressor},
-                                       {"read", setting.direct ? "direct" : "cache"},
-                                       {"plain_tokens_per_s", plain.tokens_per_s},
-                                       {"rounds_tokens_per_s", rounds->tokens_per_s},
-                                       {"gain", measured},
-                                       {"predicted", stats.slow_tier.gain},
-                                       {"accepted", accepted},
-                                       {"streamed_mb", static_cast<double>(stats.slow_tier.streamed_bytes) * 1e-6},
-                                       {"stall_s", ToSeconds(stats.slow_tier.stall_ns)},
-                                       {"bits_equal", equal}}
-                    .dump()
-                    .c_str());
+    std::printf("%s\n", nlohmann::ordered_json{{"context", setting.context},
+                                               {"together", setting.together},
+                                               {"budget", setting.budget},
+                                               {"compressor", setting.compressor},
+                                               {"read", setting.direct ? "direct" : "cache"},
+                                               {"plain_tokens_per_s", plain->tokens_per_s},
+                                               {"tokens_per_s", rounds->tokens_per_s},
+                                               {"gain", gain},
+                                               {"expected", rounds->expected},
+                                               {"rounds_gain_expected", rounds->rounds_gain},
+                                               {"rounds_share", rounds->share},
+                                               {"away", rounds->away},
+                                               {"streams", streams},
+                                               {"draft_tokens", draft},
+                                               {"accepted_share", over(accepted, drafted)},
+                                               {"dropped", to.speculation.dropped_tokens},
+                                               {"streamed_mb", streamed_mb},
+                                               {"stall_s", stall_s},
+                                               {"bits_equal", equal}}
+                            .dump()
+                            .c_str());
   } else {
-    std::printf("%s\n",
-                fmt::format("{:>7} {:>4} {:>6.2f} {:<10} {:<6} {:>8.1f} {:>8.1f} {:>6.2f} {:>6.2f} {:>6.3f} {:>8.0f} "
-                            "{:>7.2f} {}",
-                            setting.context, setting.together, setting.budget, setting.compressor,
-                            setting.direct ? "direct" : "cache", plain.tokens_per_s, rounds->tokens_per_s, measured,
-                            stats.slow_tier.gain, accepted, static_cast<double>(stats.slow_tier.streamed_bytes) * 1e-6,
-                            ToSeconds(stats.slow_tier.stall_ns), equal ? "equal" : "DIFFER")
-                    .c_str());
+    std::printf("%s\n", fmt::format("{:>7} {:>3} {:>6.2f} {:<16} {:<6} {:>7.1f} {:>7.1f} {:>6.2f} {:>8.2f} {:>6.2f} "
+                                    "{:>5.2f} {:>4.1f} {:>5.1f} {:>6.3f} {:>7} {:>8.0f} {:>7.2f} {}",
+                                    setting.context, setting.together, setting.budget, setting.compressor,
+                                    setting.direct ? "direct" : "cache", plain->tokens_per_s, rounds->tokens_per_s,
+                                    gain, rounds->expected, rounds->rounds_gain, rounds->share, rounds->away, draft,
+                                    over(accepted, drafted), streams, streamed_mb, stall_s, equal ? "equal" : "DIFFER")
+                            .c_str());
   }
   std::fflush(stdout);
   return equal ? OkStatus() : Internal("tokens or logits of rounds differ from plain decoding");
@@ -178,19 +305,19 @@ Status RunSetting(const Options& options, const Setting& setting, const Run& pla
 
 Status RunTable(const Options& options) {
   if (!options.json) {
-    std::printf("context  n  budget compressor read      plain   rounds   gain  model accept  read MB  stall s bits\n");
+    std::printf("%s\n",
+                "context   n budget compressor       read     plain    ours   gain expected rounds share away draft "
+                "accept streams  read MB stall s bits");
   }
   for (const int32_t context : options.contexts) {
     for (const int32_t together : options.companies) {
       for (const double budget : options.budgets) {
         Setting setting{.context = context, .together = together, .budget = budget, .compressor = {}};
-        StatusOr<Run> plain = RunAll(options, setting, false);
-        if (!plain.ok()) return plain.status();
         for (const std::string& compressor : options.compressors) {
           for (const std::string& read : options.reads) {
             setting.compressor = compressor;
             setting.direct = read == "direct";
-            if (Status s = RunSetting(options, setting, *plain); !s.ok()) return s;
+            if (Status s = RunSetting(options, setting); !s.ok()) return s;
           }
         }
       }
@@ -211,7 +338,13 @@ int RunBenchVericache(const int argc, char** argv) {
   app.add_option("--budget", options.budgets, "fast tier, as a share of what full KV of all takes")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--compressor", options.compressors, "what drafts are made on")->capture_default_str();
+  app.add_option("--compressor", options.compressors,
+                 "what drafts are made on, with the share that it keeps behind an @")
+      ->delimiter(';')
+      ->capture_default_str();
+  app.add_option("--views", options.view_share, "most of the fast tier that views may take")
+      ->check(CLI::Range(0.0, 0.95))
+      ->capture_default_str();
   app.add_option("--read", options.reads, "cache, direct")
       ->delimiter(',')
       ->check(CLI::IsMember({"cache", "direct"}))

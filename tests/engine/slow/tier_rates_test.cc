@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "engine/speculate/round_probes.h"
+
 namespace invar::engine {
 namespace {
 
@@ -20,68 +24,179 @@ models::ModelSpec Spec() {
   return spec;
 }
 
-// 10 GB/s of memory, 200 GF; a link as given.
+// A machine whose step takes 10 ms, 1 ms a row, 1 us for each position whose KV is read and 0.1 us for each that a row
+// reads; drafts alike, on a quarter of the KV.
+TimeNs Takes(const ForwardWork& work, const double kv_share) {
+  const double us = 10'000 * work.forwards + 1'000 * work.rows + kv_share * work.kv_positions + 0.1 * work.positions;
+  return static_cast<TimeNs>(us * 1e3);
+}
+
 TierRates Measured(const double link_bytes_per_s) {
   TierRates rates(Spec());
-  rates.StepTook(1, 0, 10 * kMs);
-  rates.StepTook(512, 0, 512 * kMs);
-  rates.StepTook(1, 0, 10 * kMs);
+  for (int i = 0; i < 40; ++i) {
+    const double rows = 1 + i % 4;
+    const double context = 2'000.0 * (1 + i % 3);
+    const double tail = 1 + 8 * (i % 5);
+    const ForwardWork plain{.rows = rows, .positions = rows * context, .kv_positions = rows * context};
+    const ForwardWork verify{.rows = tail, .positions = tail * context, .kv_positions = context};
+    rates.StepTook(plain, Takes(plain, 1.0));
+    rates.StepTook(verify, Takes(verify, 1.0));
+    rates.DraftsTook(plain, Takes(plain, 0.25));
+  }
   rates.Streamed(static_cast<int64_t>(link_bytes_per_s / 100), 10 * kMs);
   return rates;
 }
 
-// Sixteen of 8,000 tokens: 80 MB of full KV each, 20 MB of views. Room for four, or for sixteen views.
+// Eight of 8,000 tokens: 80 MB of full KV each, 20 MB of views. Room for three, or for eight views and what they keep.
 RoundDemand Tight(const double acceptance) {
-  return {.requests = 16,
-          .tokens = 16 * 8'000,
+  return {.requests = 8,
+          .tokens = 8 * 8'000,
+          .output_left = 8 * 1'000,
           .view_bytes = 4 * 20 * kMb,
           .viewed_tokens = 4 * 8'000,
           .acceptance = acceptance,
-          .kv_budget_bytes = 320 * kMb,
-          .draft_memory_bytes = 320 * kMb};
+          .budget_bytes = 255 * kMb,
+          .views_bytes_max = 165 * kMb};
 }
+// What the machine above really takes of them.
+double PlainTokensPerSecond(const int32_t requests) { return requests / (0.010 + requests * (0.001 + 0.0088)); }
 
-TEST(TierRates, LearnBytesOfSmallStepsAndProductsOfLargeOnes) {
-  const TwoTierDevice device = Measured(2e9).Device(Tight(0.9));
-  EXPECT_NEAR(device.fast_bytes_per_s, 10e9, 1e7);
-  EXPECT_NEAR(device.flops_per_s, 200e9, 1e8);
-  EXPECT_NEAR(device.link_bytes_per_s, 2e9, 1e6);
-  const SpeculationLoad load = Measured(2e9).Load(Tight(0.9));
-  EXPECT_NEAR(load.full_kv_bytes, 80e6, 1);
-  EXPECT_NEAR(load.compression, 4.0, 0.01);
-}
-
-TEST(TierRates, TryRoundsWhileNothingIsKnown) {
-  const ModeChoice choice = TierRates(Spec()).Choose(Tight(0.5), {.draft_max = 32});
+TEST(TierRates, TryShortRoundsWhileNothingIsKnown) {
+  const ModeChoice choice = TierRates(Spec()).Choose(Tight(0.5), {.draft_max = 32}, {});
   EXPECT_EQ(choice.mode, DecodeMode::kStaggered);
-  EXPECT_EQ(choice.draft_min, 32);
+  EXPECT_EQ(choice.draft_min, 8) << "a wrong one at its beginning would throw a long draft away";
+  EXPECT_EQ(choice.draft_max, 8);
 }
 
-TEST(TierRates, TakeRoundsWhereTheFastTierIsTightAndTheLinkIsNot) {
-  const ModeChoice choice = Measured(5e9).Choose(Tight(0.99), {.draft_max = 32});
-  EXPECT_EQ(choice.mode, DecodeMode::kStaggered);
-  EXPECT_GT(choice.gain, 1.1);
-  EXPECT_EQ(choice.residents, 16);
+TEST(TierRates, ExpectOfRoundsWhatTheyTakeOnThisMachine) {
+  const ModeChoice choice = Measured(20e9).Choose(Tight(1.0), {.draft_max = 8}, {});
+  ASSERT_EQ(choice.mode, DecodeMode::kStaggered);
+  EXPECT_EQ(choice.residents, 8);
+  EXPECT_EQ(choice.draft_min, 8);
+  EXPECT_TRUE(choice.together) << "one forward for all verifies, and the link is fast";
+  const double drafts = 8 * (0.010 + 8 * (0.001 + 0.25 * 0.008 + 0.0008));
+  const double verify = 0.010 + 8 * (9 * (0.001 + 0.0008) + 0.008);
+  EXPECT_NEAR(choice.tokens_per_s, 8 * 9 / (drafts + verify), 0.05 * 8 * 9 / (drafts + verify));
+  EXPECT_NEAR(choice.gain, 8 * 9 / (drafts + verify) / PlainTokensPerSecond(3), 0.1);
+}
+
+TEST(TierRates, GoApartWhereTheLinkIsWhatAllWaitFor) {
+  const ModeChoice choice = Measured(2e8).Choose(Tight(1.0), {.draft_max = 64, .gain_min = 0}, {});
+  EXPECT_FALSE(choice.together) << "drafts and verifies go beside the streams of others";
+  EXPECT_EQ(choice.draft_max, 64);
 }
 
 TEST(TierRates, DecodePlainlyWhereTheLinkIsSlowOrDraftsAreWrong) {
-  EXPECT_EQ(Measured(2e7).Choose(Tight(0.99), {.draft_max = 32}).mode, DecodeMode::kPlain);
-  EXPECT_EQ(Measured(5e9).Choose(Tight(0.3), {.draft_max = 32}).mode, DecodeMode::kPlain);
+  EXPECT_EQ(Measured(2e7).Choose(Tight(0.99), {.draft_max = 32}, {}).mode, DecodeMode::kPlain);
+  EXPECT_EQ(Measured(5e9).Choose(Tight(0.3), {.draft_max = 32}, {}).mode, DecodeMode::kPlain);
 }
 
 TEST(TierRates, DecodePlainlyWhereAllFitAndTheLinkGivesNoMore) {
   RoundDemand roomy = Tight(0.99);
-  roomy.kv_budget_bytes = 2'000 * kMb;
-  const ModeChoice choice = Measured(1e8).Choose(roomy, {.draft_max = 32});
-  EXPECT_EQ(choice.mode, DecodeMode::kPlain);
-  EXPECT_EQ(choice.residents, 16) << "there are no more";
+  roomy.budget_bytes = 2'000 * kMb;
+  const ModeChoice choice = Measured(2e8).Choose(roomy, {.draft_max = 32}, {});
+  EXPECT_EQ(choice.mode, DecodeMode::kPlain) << choice.gain;
+  EXPECT_EQ(choice.residents, 8) << "there are no more";
 }
 
-TEST(TierRates, FewerShareTheLinkWhereTheGapIsBounded) {
-  const ModeChoice free = Measured(1e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0});
-  const ModeChoice bound = Measured(1e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0, .gap_s_max = 0.5});
-  EXPECT_EQ(free.residents, 16);
+TEST(TierRates, ForgetNoViewWhenNobodyHasOneAnyMore) {
+  TierRates rates = Measured(20e9);
+  const double gain = rates.Choose(Tight(0.99), {.draft_max = 32}, {}).gain;
+  RoundDemand none = Tight(0.99);
+  none.view_bytes = none.viewed_tokens = 0;
+  EXPECT_NEAR(rates.Choose(none, {.draft_max = 32}, {}).gain, gain, 1e-6);
+}
+
+TEST(TierRates, CountWhatViewsTakeToBeMade) {
+  TierRates rates = Measured(20e9);
+  RoundDemand short_answers = Tight(0.99);
+  short_answers.output_left = 8 * 20;
+  const double before = rates.Choose(short_answers, {.draft_max = 32}, {}).gain;
+  rates.ViewsMade(8'000, 500 * kMs);
+  rates.MovedOut(80 * kMb, 100 * kMs);
+  const double after = rates.Choose(short_answers, {.draft_max = 32}, {}).gain;
+  EXPECT_LT(after, 0.7 * before) << "30 ms a token";
+}
+
+TEST(TierRates, VerifyNoMoreTogetherThanThereIsStagingFor) {
+  TierRates rates = Measured(20e9);
+  const double all = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s;
+  EXPECT_LT(rates.Choose(Tight(1.0), {.draft_max = 8}, {.staging_bytes = 1}).tokens_per_s, 0.95 * all);
+  EXPECT_LT(rates.Choose(Tight(1.0), {.draft_max = 8}, {.rows = 20}).tokens_per_s, 0.99 * all);
+}
+
+TEST(TierRates, FewerGoRoundWhereTheGapIsBounded) {
+  const ModeChoice free = Measured(20e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0}, {});
+  const ModeChoice bound = Measured(20e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0, .gap_s_max = 0.1}, {});
+  EXPECT_EQ(free.residents, 8);
   EXPECT_LT(bound.residents, 6);
+}
+
+// --- What the sums rest on ---
+
+TEST(ForwardTimes, TellThePartsOfForwardsApart) {
+  ForwardTimes times(Spec().work);
+  for (int i = 0; i < 200; ++i) {
+    const double rows = 1 + i % 7;
+    const double context = 1'000.0 * (1 + i % 4);
+    const ForwardWork work{.rows = rows, .positions = rows * context, .kv_positions = (i % 2 ? rows : 1) * context};
+    times.Observe(work, ToSeconds(Takes(work, 1.0)));
+  }
+  for (const double rows : {1.0, 5.0, 20.0}) {
+    const ForwardWork work{.rows = rows, .positions = rows * 3'000, .kv_positions = 3'000};
+    EXPECT_NEAR(times.Of(work), ToSeconds(Takes(work, 1.0)), 0.05 * ToSeconds(Takes(work, 1.0))) << rows;
+  }
+}
+
+TEST(ForwardTimes, AreOnAScaleAfterOneForward) {
+  ForwardTimes times(Spec().work);
+  EXPECT_FALSE(times.observed());
+  times.Observe({.rows = 1}, 0.02);
+  EXPECT_NEAR(times.Of({.rows = 1}), 0.02, 1e-3);
+  EXPECT_GT(times.Of({.rows = 10}), 0.03);
+}
+
+TEST(ForwardTimes, AStallOfTheMachineSaysLittle) {
+  ForwardTimes times(Spec().work);
+  for (int i = 0; i < 20; ++i) times.Observe({.rows = 1.0 + i % 3}, 0.01 + 0.001 * (i % 3));
+  times.Observe({.rows = 1}, 30.0);
+  EXPECT_LT(times.Of({.rows = 1}), 0.015);
+}
+
+// --- When they are tried ---
+
+TEST(RoundProbes, TryAgainAfterPausesThatGrow) {
+  constexpr TimeNs kSecond = 1'000'000'000;
+  RoundProbes probes;
+  EXPECT_FALSE(probes.Look(/*pays=*/false, 0, 0));
+  std::vector<int64_t> begins;
+  int64_t verifies = 0;
+  bool tries = false;
+  for (int64_t s = 1; s < 1'000; ++s) {
+    const bool now = probes.Look(false, verifies, s * kSecond);
+    if (now && !tries) begins.push_back(s);
+    tries = now;
+    if (now) verifies += 2;  // A try is over after two seconds.
+  }
+  ASSERT_GE(begins.size(), 3U);
+  EXPECT_EQ(begins[0], 60);
+  EXPECT_GE(begins[1] - begins[0], 200) << "a hundred times what the try took";
+  EXPECT_GE(begins[2] - begins[1], 2 * (begins[1] - begins[0]) - 10);
+}
+
+TEST(RoundProbes, ATryThatNobodyComesToVerifyInEnds) {
+  RoundProbes probes;
+  probes.Look(false, 0, 0);
+  EXPECT_TRUE(probes.Look(false, 0, RoundProbes::kFirstPauseNs));
+  EXPECT_TRUE(probes.Look(false, 0, RoundProbes::kFirstPauseNs + RoundProbes::kMostTryNs - 1));
+  EXPECT_FALSE(probes.Look(false, 0, RoundProbes::kFirstPauseNs + RoundProbes::kMostTryNs));
+}
+
+TEST(RoundProbes, WhatPaysNeedsNoTry) {
+  RoundProbes probes;
+  probes.Look(false, 0, 0);
+  EXPECT_FALSE(probes.Look(/*pays=*/true, 0, 10 * RoundProbes::kFirstPauseNs));
+  EXPECT_FALSE(probes.Look(false, 0, 10 * RoundProbes::kFirstPauseNs)) << "the pause begins anew";
 }
 
 }  // namespace
