@@ -2,7 +2,7 @@
 # Everything CI runs: installs what is missing, builds, runs all tests through ctest. Arguments go to ctest (`./test.sh -R engine`).
 #   ./test.sh [--cuda] [ctest args]
 # With --cuda, as the first argument, the preset `cuda` in build/cuda takes the place of `release`: the same tests, with the CUDA module built
-# too. This version has none, so configuring ends with an error that says so.
+# too (nvcc is needed), and tests of it. Those that need a device say so and are skipped where there is none.
 # Prints ctest's closing lines and, last, "N passed, N failed, N skipped". Exits non-zero when a step or a test failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")" && pwd)

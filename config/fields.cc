@@ -9,6 +9,7 @@
 #include <charconv>
 #include <set>
 
+#include "config/backend_names.h"
 #include "config/cache_names.h"
 #include "config/drafter_names.h"
 #include "config/isa_names.h"
@@ -103,8 +104,11 @@ std::vector<Field> MakeFields() {
        "Open the HTTP port beyond loopback: it has neither TLS nor tokens, and shows the configuration and the load to "
        "everybody who reaches it."},
 
-      {"engine.backend", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, {"cpu", "reference"}},
-       "Who computes: `cpu`, or the slow scalar definition `reference`."},
+      {"engine.backend",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.engine.backend; }, Choices(kBackendNames)},
+       "Who computes: `cpu`; `cuda`, and no start where its module, a driver or a device is missing; `auto`, the "
+       "latter "
+       "where it can be had and else `cpu`; or the slow scalar definition `reference`."},
       {"engine.isa", ChoiceKind{+[](Config& c) -> std::string& { return c.engine.isa; }, IsaChoices()},
        "Instruction set of the cpu backend; the bits do not depend on it."},
       {"engine.activations",

@@ -166,6 +166,10 @@ class Backend {
   virtual PackedMatrix PackMatrix(const void* source, DType source_dtype, int64_t rows, int64_t cols,
                                   void* dest) const = 0;
 
+  // Where operations are to find packed weights and vectors of a model: here, or a copy in the device's memory that
+  // lives as long as this backend, and that the host must not read. Errors: RESOURCE_EXHAUSTED.
+  virtual StatusOr<std::span<const std::byte>> PlaceWeights(std::span<const std::byte> packed) { return packed; }
+
   // --- Memory of sequences ---
   // One layer's part of a page of 64 positions: kDense, in this type and order (kernels/dense_page.h). A page must be
   // zeroed before first use.
@@ -199,13 +203,15 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string name = "cpu";          // "cpu" or "reference"
+  std::string name = "cpu";          // A name of config/backend_names.h.
   std::string isa = {};              // Empty: the best this machine has. Errors where the machine lacks it.
   DType activations = DType::kBf16;  // kBf16 or kF32; "reference" always computes in f32 or better.
+  std::string module_folder = {};    // Where "cuda" looks for its module; empty: the usual places (cuda/module.h).
 };
 
-// Errors: INVALID_ARGUMENT (unknown name, listing the known), FAILED_PRECONDITION (missing instruction set or device).
-// Requires: `pool` outlives the backend.
+// "auto" is cuda where its module, a driver and a device are, else cpu, and a line in the log that says why.
+// Errors: INVALID_ARGUMENT (unknown name, listing the known), FAILED_PRECONDITION (missing instruction set; of "cuda":
+// what is missing). Requires: `pool` outlives the backend.
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options, WorkerPool& pool);
 
 // Instruction sets this machine can run, best first, always ending with "scalar".

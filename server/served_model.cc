@@ -130,7 +130,10 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
        .isa = options.isa == "auto" ? "" : options.isa,
        .activations = options.activations == "fp32" ? kernels::DType::kF32 : kernels::DType::kBf16},
       *parts.pool);
-  if (!backend.ok()) return backend.status();
+  if (!backend.ok()) {
+    const Status& why = backend.status();
+    return Status(why.code(), fmt::format("engine.backend {}: {}", options.backend, why.message()), "engine.backend");
+  }
   parts.backend = *std::move(backend);
   StatusOr<std::unique_ptr<models::Model>> model =
       models::MakeModel({.folder = config.model.path,

@@ -126,6 +126,9 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)), pool_(pool), arguments_(*device_), scratch_(*device_) {
     numerics_ = {.activations = activations, .kv = activations, .backend = device_->numerics_name()};
   }
+  ~CudaBackend() override {
+    for (void* memory : weights_) device_->Free(memory);
+  }
 
   std::string_view name() const override { return "cuda"; }
   const Numerics& numerics() const override { return numerics_; }
@@ -171,6 +174,18 @@ class CudaBackend final : public Backend {
       }
     }
     return {dest, packed, rows, cols};
+  }
+  StatusOr<std::span<const std::byte>> PlaceWeights(const std::span<const std::byte> packed) override {
+    const auto bytes = static_cast<int64_t>(packed.size());
+    void* memory = device_->Allocate(bytes);
+    if (memory == nullptr) {
+      return ResourceExhausted(
+          fmt::format("wanted {} bytes of the device's memory for weights, found too little", bytes));
+    }
+    weights_.push_back(memory);
+    device_->CopyIn(memory, packed.data(), bytes);
+    device_->Finish();
+    return std::span(static_cast<const std::byte*>(memory), packed.size());
   }
   PageShape KvPageShape(const int32_t kv_heads, const int32_t head_dim) const override {
     return {kv_heads, head_dim, numerics_.kv, DenseOrder::kSlots};
@@ -444,6 +459,7 @@ class CudaBackend final : public Backend {
   Numerics numerics_;
   DeviceBuffer arguments_;
   DeviceBuffer scratch_;
+  std::vector<void*> weights_;
 };
 
 }  // namespace

@@ -9,8 +9,9 @@
 
 namespace invar::kernels::cuda {
 
-// What the backend is handed, rows, pages, states and weights, must be memory that the device reads and writes where it
-// lies. An operation returns when it is done. Errors: INVALID_ARGUMENT (activations are f16).
+// Weights are copied into the device's memory (PlaceWeights). All else that the backend is handed, rows, pages and
+// states, must be memory that the device reads and writes where it lies. An operation returns when it is done. Errors:
+// INVALID_ARGUMENT (activations are f16).
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device, DType activations, WorkerPool& pool);
 
 }  // namespace invar::kernels::cuda

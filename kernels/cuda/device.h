@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/check.h"
 #include "kernels/cuda/ops.h"
 
 namespace invar::kernels::cuda {
@@ -18,8 +19,7 @@ class Device {
   virtual std::string numerics_name() const = 0;
   virtual Stream stream() const = 0;
 
-  // Of the device alone, 256-byte aligned. Stops the process where there is none: what backends keep for themselves is
-  // small and bounded by the batch.
+  // Of the device alone, 256-byte aligned. Null: there is not enough.
   virtual void* Allocate(int64_t bytes) = 0;
   virtual void Free(void* memory) = 0;
 
@@ -45,6 +45,7 @@ class DeviceBuffer {
     device_.Finish();
     if (data_ != nullptr) device_.Free(data_);
     data_ = device_.Allocate(bytes + bytes / 2);
+    Check(data_ != nullptr, "memory of the device for kernels' scratch", bytes);
     bytes_.store(bytes + bytes / 2, std::memory_order_relaxed);
     return data_;
   }

@@ -215,7 +215,17 @@ class WeightLoader {
         layout_(MakeLayout(plan, backend)) {}
 
   StatusOr<LoadedWeights> Load() {
-    if (options_.pack_to_file && LoadFromFile()) return std::move(weights_);
+    if (Status s = LoadPayload(); !s.ok()) return s;
+    const StatusOr<std::span<const std::byte>> placed = backend_.PlaceWeights(payload_);
+    if (!placed.ok()) return placed.status();
+    MakeViews(*placed);
+    if (placed->data() != payload_.data()) weights_.memory_ = nullptr;  // The device has its own.
+    return std::move(weights_);
+  }
+
+ private:
+  Status LoadPayload() {
+    if (options_.pack_to_file && LoadFromFile()) return OkStatus();
     // Known already where a packed file was tried: hashing reads every weight.
     if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
     weights_.memory_ = std::make_shared<LoadedWeights::AnonymousMemory>(layout_.bytes);
@@ -225,11 +235,10 @@ class WeightLoader {
     }
     const std::span<std::byte> payload(static_cast<std::byte*>(weights_.memory_->data), weights_.memory_->bytes);
     Packer(plan_, layout_, backend_, options_).Fill(payload);
-    MakeViews(payload);
-    return std::move(weights_);
+    payload_ = payload;
+    return OkStatus();
   }
 
- private:
   // False where no packed file can be had; the reason is logged.
   bool LoadFromFile() {
     const PackedKey key{.layout = LayoutKey(plan_, layout_, config_text_, backend_),
@@ -259,7 +268,7 @@ class WeightLoader {
     }
     weights_.map_ = std::move(packed->map);
     weights_.fingerprint_ = std::move(packed->fingerprint);
-    MakeViews(packed->payload);
+    payload_ = packed->payload;
     if (!packed->checked_whole) {
       weights_.check_ = std::make_shared<PackedCheck>(
           packed->payload, std::move(packed->checksums),
@@ -295,6 +304,7 @@ class WeightLoader {
   kernels::Backend& backend_;
   const Layout layout_;
   LoadedWeights weights_;
+  std::span<const std::byte> payload_;  // On the host, in what weights_ holds.
 };
 
 StatusOr<LoadedWeights> LoadWeights(const WeightPlan& plan, const std::string& config_text, const ModelOptions& options,

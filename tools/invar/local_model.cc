@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "config/backend_names.h"
 #include "config/isa_names.h"
 #include "tools/invar/progress_bar.h"
 
@@ -25,7 +26,9 @@ void AddLocalModelOptions(CLI::App& app, LocalModelOptions& options) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--activations", options.activations)->check(CLI::IsMember({"bf16", "fp32"}))->capture_default_str();
   app.add_option("--isa", options.isa)->check(CLI::IsMember(kIsaNames));
-  app.add_option("--backend", options.backend, "cpu or reference")->capture_default_str();
+  app.add_option("--backend", options.backend, "who computes")
+      ->check(CLI::IsMember(kBackendNames))
+      ->capture_default_str();
 }
 
 StatusOr<LocalModel> LocalModel::Load(const LocalModelOptions& options) {
