@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/bf16.h"
+#include "kernels/cuda/judged_products.h"
 #include "kernels/cuda/plan_attention.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/emit.h"
@@ -122,9 +123,12 @@ class Pieces {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const DType activations, WorkerPool& pool)
+  CudaBackend(std::unique_ptr<Device> device, std::unique_ptr<ProductLibrary> library, const DType activations,
+              WorkerPool& pool)
       : device_(std::move(device)), pool_(pool), arguments_(*device_), scratch_(*device_) {
     numerics_ = {.activations = activations, .kv = activations, .backend = device_->numerics_name()};
+    if (library != nullptr) numerics_.backend += "_" + library->name();
+    products_ = std::make_unique<JudgedProducts>(*device_, std::move(library));
   }
   ~CudaBackend() override {
     for (void* memory : weights_) device_->Free(memory);
@@ -215,12 +219,11 @@ class CudaBackend final : public Backend {
     Check(x.cols == weight.cols && out.cols == weight.rows && out.rows == x.rows, "Linear: shapes agree", x.cols,
           weight.cols, out.cols, weight.rows);
     Check(bias.empty() || static_cast<int64_t>(bias.size()) == weight.rows, "Linear: bias has one value an output");
-    cuda::Linear({.x = x,
-                  .weight = weight,
-                  .bias = bias.empty() ? nullptr : bias.data(),
-                  .add = mode == LinearMode::kAdd,
-                  .out = out},
-                 device_->stream());
+    products_->Multiply({.x = x,
+                         .weight = weight,
+                         .bias = bias.empty() ? nullptr : bias.data(),
+                         .add = mode == LinearMode::kAdd,
+                         .out = out});
     device_->Finish();
   }
 
@@ -457,6 +460,7 @@ class CudaBackend final : public Backend {
   const std::unique_ptr<Device> device_;
   WorkerPool& pool_;
   Numerics numerics_;
+  std::unique_ptr<JudgedProducts> products_;
   DeviceBuffer arguments_;
   DeviceBuffer scratch_;
   std::vector<void*> weights_;
@@ -464,12 +468,14 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device, const DType activations,
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
+                                                   std::unique_ptr<ProductLibrary> library, const DType activations,
                                                    WorkerPool& pool) {
   if (activations == DType::kF16) {
     return InvalidArgument("the cuda backend computes with bf16 or f32 activations, not f16", "activations");
   }
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(device), activations, pool));
+  return std::unique_ptr<Backend>(
+      std::make_unique<CudaBackend>(std::move(device), std::move(library), activations, pool));
 }
 
 }  // namespace invar::kernels::cuda

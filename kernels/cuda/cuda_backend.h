@@ -6,12 +6,16 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/product_library.h"
 
 namespace invar::kernels::cuda {
 
 // Weights are copied into the device's memory (PlaceWeights). All else that the backend is handed, rows, pages and
-// states, must be memory that the device reads and writes where it lies. An operation returns when it is done. Errors:
+// states, must be memory that the device reads and writes where it lies. An operation returns when it is done.
+// `library` multiplies where it keeps the law (judged_products.h); null: our own kernels do. Errors:
 // INVALID_ARGUMENT (activations are f16).
-StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device, DType activations, WorkerPool& pool);
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
+                                                   std::unique_ptr<ProductLibrary> library, DType activations,
+                                                   WorkerPool& pool);
 
 }  // namespace invar::kernels::cuda

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_device.h"
@@ -38,12 +39,14 @@ Status NoDriver(const cudaError_t error) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice() { Demand(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+  explicit CudaDevice(std::string numerics_name) : numerics_name_(std::move(numerics_name)) {
+    Demand(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  }
   ~CudaDevice() override { cudaStreamDestroy(stream_); }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
-  std::string numerics_name() const override { return "cuda"; }
+  std::string numerics_name() const override { return numerics_name_; }
   Stream stream() const override { return stream_; }
   void* Allocate(const int64_t bytes) override {
     void* memory = nullptr;
@@ -60,9 +63,14 @@ class CudaDevice final : public Device {
     // Of memory that is not pinned, the runtime has taken what it needs when this returns.
     Demand(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "a copy");
   }
+  void CopyOut(void* to, const void* from, const int64_t bytes) override {
+    Demand(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "a copy back");
+    Finish();
+  }
   void Finish() override { Demand(cudaStreamSynchronize(stream_), "kernels that end"); }
 
  private:
+  const std::string numerics_name_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -85,7 +93,9 @@ StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
                               " cannot use the host's memory where it lies: that takes Linux 6.1.24 or newer with "
                               "NVIDIA's open kernel modules (HMM), or a coherent link");
   }
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>());
+  // Tensor cores of another generation may add in another order.
+  return std::unique_ptr<Device>(
+      std::make_unique<CudaDevice>("cuda_sm" + std::to_string(device.major) + std::to_string(device.minor)));
 }
 
 }  // namespace invar::kernels::cuda

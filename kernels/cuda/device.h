@@ -25,6 +25,8 @@ class Device {
 
   // In the stream's order; `from`, in the host's memory, may be written again when it returns.
   virtual void CopyIn(void* to, const void* from, int64_t bytes) = 0;
+  // Returns when `to`, in the host's memory, has the bytes, and all that was launched before is done.
+  virtual void CopyOut(void* to, const void* from, int64_t bytes) = 0;
   // Returns when all that was launched is done.
   virtual void Finish() = 0;
 };

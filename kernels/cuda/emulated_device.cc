@@ -20,6 +20,7 @@ class EmulatedDevice final : public Device {
   void CopyIn(void* to, const void* from, const int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+  void CopyOut(void* to, const void* from, const int64_t bytes) override { CopyIn(to, from, bytes); }
   void Finish() override {}
 };
 

@@ -6,18 +6,23 @@
 #include <exception>
 #include <string>
 
+#include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 
 namespace invar::kernels::cuda {
 namespace {
 
+template <size_t kSize>
+void Write(const std::string& text, char (&to)[kSize]) {
+  const size_t count = std::min(text.size(), kSize - 1);
+  std::memcpy(to, text.data(), count);
+  to[count] = '\0';
+}
+
 void Refuse(const Status& status, OpenAnswer& answer) {
   answer.code = static_cast<int32_t>(status.code());
-  const std::string text(status.message());
-  const size_t count = std::min(text.size(), sizeof(answer.message) - 1);
-  std::memcpy(answer.message, text.data(), count);
-  answer.message[count] = '\0';
+  Write(status.message(), answer.message);
 }
 
 void Open(const OpenRequest& request, OpenAnswer& answer) {
@@ -26,7 +31,17 @@ void Open(const OpenRequest& request, OpenAnswer& answer) {
   }
   StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
   if (!device.ok()) return Refuse(device.status(), answer);
-  StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(*std::move(device), request.activations, *request.pool);
+  std::unique_ptr<ProductLibrary> library;
+  if (request.activations == DType::kBf16) {
+    StatusOr<std::unique_ptr<ProductLibrary>> opened = OpenCublasLt();
+    if (opened.ok()) {
+      library = *std::move(opened);
+    } else {
+      Write("matrices are multiplied by our own, slower kernels: " + opened.status().message(), answer.note);
+    }
+  }
+  StatusOr<std::unique_ptr<Backend>> backend =
+      MakeCudaBackend(*std::move(device), std::move(library), request.activations, *request.pool);
   if (!backend.ok()) return Refuse(backend.status(), answer);
   answer.backend = backend->release();
 }

@@ -22,6 +22,7 @@ struct OpenAnswer {
   Backend* backend = nullptr;  // Owned by the caller. Null: `code` and `message` say why.
   int32_t code = 0;            // A StatusCode.
   char message[512] = {};
+  char note[512] = {};  // Of a backend that does without something: a sentence for the log; empty: nothing to say.
 };
 // Never throws, never ends the process for want of a library, driver or device.
 using OpenFunction = void (*)(const OpenRequest& request, OpenAnswer& answer);

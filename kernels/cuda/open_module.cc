@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "kernels/cuda/module.h"
 
 namespace invar::kernels::cuda {
@@ -54,7 +55,10 @@ StatusOr<std::unique_ptr<Backend>> OpenModule(const std::string& folder, const D
   if (open == nullptr) return NotHere(fmt::format("{} has no entry {}", kModuleFile, kModuleEntry));
   OpenAnswer answer;
   open({.face = BackendFace(), .activations = activations, .pool = &pool}, answer);
-  if (answer.backend != nullptr) return std::unique_ptr<Backend>(answer.backend);
+  if (answer.backend != nullptr) {
+    if (answer.note[0] != '\0') Logger("kernels")->warn("CUDA backend: {}", answer.note);
+    return std::unique_ptr<Backend>(answer.backend);
+  }
   const std::string message = answer.message;
   if (static_cast<StatusCode>(answer.code) == StatusCode::kInvalidArgument) {
     return InvalidArgument(message, "activations");

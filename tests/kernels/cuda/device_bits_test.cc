@@ -12,7 +12,7 @@ namespace {
 TEST(DeviceBits, OfFloatsAreThoseOfTheEmulation) {
   const Rig device({"cuda", "", DType::kF32});
   Rig emulated({"cuda", "", DType::kF32}, 1);
-  emulated.backend = cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), DType::kF32, emulated.pool).value();
+  emulated.backend = cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), nullptr, DType::kF32, emulated.pool).value();
   const Results got = RunEverything(device);
   const Results want = RunEverything(emulated);
   ASSERT_EQ(got.size(), want.size());

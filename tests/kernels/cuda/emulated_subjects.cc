@@ -11,7 +11,7 @@ std::vector<BackendOptions> SubjectOptions() { return {{"cuda", "", DType::kBf16
 
 StatusOr<std::unique_ptr<Backend>> MakeSubject(const BackendOptions& options, WorkerPool& pool) {
   if (options.name != "cuda") return MakeBackend(options, pool);
-  return cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), options.activations, pool);
+  return cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), nullptr, options.activations, pool);
 }
 
 }  // namespace invar::kernels

@@ -52,7 +52,8 @@ TinyModel Load(const std::string& folder, StatusOr<std::unique_ptr<kernels::Back
 
 TinyModel LoadEmulated(const Subject& subject) {
   auto pool = std::make_unique<WorkerPool>(1);
-  auto backend = kernels::cuda::MakeCudaBackend(kernels::cuda::MakeEmulatedDevice(), subject.activations, *pool);
+  auto backend =
+      kernels::cuda::MakeCudaBackend(kernels::cuda::MakeEmulatedDevice(), nullptr, subject.activations, *pool);
   return Load(subject.folder, std::move(backend), std::move(pool));
 }
 
