@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"duration_above", "drain:\n  timeout: 25h\n", "drain.timeout"},
         BadFile{"duration_zero", "limits:\n  request_timeout: 0s\n", "limits.request_timeout"},
         BadFile{"duration_inf", "drain:\n  timeout: .inf\n", "drain.timeout"},
-        BadFile{"choice", "engine:\n  backend: gpu\n", "one of cpu, reference, found 'gpu'"},
+        BadFile{"choice", "engine:\n  backend: gpu\n", "one of cpu, cuda, auto, reference, found 'gpu'"},
         BadFile{"choice_case", "log:\n  level: INFO\n", "one of trace, debug, info, warn, error"},
         BadFile{"choice_isa", "engine:\n  isa: sse9\n", "engine.isa"},
         BadFile{"choice_activations", "engine:\n  activations: fp16\n", "engine.activations"},

@@ -267,7 +267,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(SubjectOptions
 TEST(MakeBackend, NamesWhatItKnowsWhenAskedForAnother) {
   WorkerPool pool(1);
   EXPECT_EQ(MakeBackend({.name = "tpu"}, pool).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(MakeBackend({.name = "tpu"}, pool).status().message().find("cpu, reference"), std::string::npos);
+  EXPECT_NE(MakeBackend({.name = "tpu"}, pool).status().message().find("cpu, cuda, auto, reference"),
+            std::string::npos);
   EXPECT_EQ(MakeBackend({.name = "cpu", .isa = "mmx"}, pool).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(SupportedIsas().back(), "scalar");
 }
