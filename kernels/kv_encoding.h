@@ -1,22 +1,22 @@
 // Encodings of one page of KV (64 slots of one layer) that take fewer bytes than the rows: what bodies of compressed
-// views are kept in. Attention decodes a page to the dense layout and goes on as always, so an encoding is defined by
-// the floats that its bytes mean: Decode() below, in scalar code; other backends must give the same bits.
+// views are kept in. Defined by the floats that bytes mean: DecodePage() below, in scalar code. Attention multiplies
+// codes as they are (cpu/attend_codes_inl.h), and comes to what those floats give but for its rounding of queries and
+// weights to 16 bits.
 //
 // A page is kv_heads head blocks, head ascending, each of EncodedHeadBytes (a multiple of 64; padding is zero). In a
-// head block, one after another, f16 little endian, G = ceil(dim / 32) groups of dims:
-//   kDense  keys and values as bf16 or f32 (PageShape::dense), in PageShape::order: what a backend's own pages hold
-//   kInt8   key codes i8 [dim][64], key scales f16 [64], value codes i8 [64][dim], value scales f16 [64]
-//   kK8V4   key codes i8 [dim][64], key scales f16 [64], value codes u4 [64][dim], value ranges f16 [64][G][2]
-//   kKivi4  key codes u4 [dim][64], key ranges f16 [dim][1][2], value codes u4 [64][dim], value ranges f16 [64][G][2]
-//   kKivi2  key codes u2 [dim][64], key ranges f16 [dim][2][2], value codes u2 [64][dim], value ranges f16 [64][G][2]
-// Codes below 8 bits: the first of a byte in its lowest bits, each row of codes ends on a byte. Keys lie channel by
-// channel, values slot by slot, as both products of attention read them.
-//   i8: value = scale[slot] * code, code in -127..127; one scale a slot and head.
-//   u4, u2: value = zero + scale * code, with the range (zero, scale) of its group. Keys: per channel, over 64 slots
-//     (u4) or 32 (u2), as keys have large fixed channels; values: per slot, over 32 dims. Source: KIVI (arXiv
-//     2402.02750), with the whole page as the group of 4-bit keys.
-// The product is exact in float (11 x 8 bits), so fusing it with the sum changes nothing. Where the dense layout is
-// bf16, the decoded float is rounded to it, to nearest even.
+// head block, one after another, f16 little endian, D4 and D16 = dim rounded up to a multiple of 4 and of 16,
+// G = ceil(dim / 32) groups of dims, b bits of a code, P = 8 / b codes a byte:
+//   keys    codes u8 [D4 / 4][4 / P][16 slots][4 dims]: bits b t .. of byte (j, s) are of slot 16 (P j + t) + s
+//           b = 8: scales [64 slots]; else [64 / slots of a range] times zeros [D4], scales [D4]
+//   values  codes u8 [D16 / 16][16 / P][16 dims][4 slots]: bits b t .. of byte (j, s) are of slot 4 (P j + t) + s
+//           b = 8: scales [64 slots]; else [G] times zeros [64 slots], scales [64 slots]
+// So sixteen sums run side by side, each over four neighbours along the axis that its product sums over. kDense has
+// keys and values as bf16 or f32 (PageShape::dense), in PageShape::order: what a backend's own pages hold.
+//   bits of keys, values:  kInt8 8, 8   kK8V4 8, 4   kKivi4 4, 4 (keys' ranges of 64 slots)   kKivi2 2, 2 (of 32 slots)
+//   8 bits: value = scale[slot] * (code - 128), code - 128 in -127..127; one scale a slot and head
+//   else: value = zero + scale * code, with the range (zero, scale) of its group. Keys: per channel, as keys have large
+//     fixed channels; values: per slot, over 32 dims. Source: KIVI (arXiv 2402.02750). The product is exact in float
+//     (11 x 8 bits), so fusing it with the sum changes nothing.
 // Bound: |decoded - x| <= EncodingErrorBound(). In all but kDense, NaN and anything below 2^-60 count as 0, and what
 // lies beyond +-65504 as that.
 #pragma once

@@ -4,8 +4,10 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/dense_page.h"
 
@@ -74,9 +76,11 @@ std::vector<Tile> CutTiles(const AttentionArgs& args) {
 // How the head blocks of a body are read.
 EncodedHeadBlock BlockFormat(const KvBody& body, const int32_t head_dim) {
   const EncodedHeadLayout layout = EncodedHead(body.encoding, head_dim);
-  static_assert(kEncodedValueGroup == 32);  // What decode_page_inl.h loads at once.
-  EncodedHeadBlock block{
-      .key_ranges = layout.key_ranges, .value_codes = layout.value_codes, .value_ranges = layout.value_ranges};
+  static_assert(kEncodedValueGroup == 32);  // Two tiles of attend_codes_inl.h.
+  EncodedHeadBlock block{.key_ranges = layout.key_ranges,
+                         .value_codes = layout.value_codes,
+                         .value_ranges = layout.value_ranges,
+                         .bytes = layout.bytes};
   const EncodedCodes codes = CodesOf(body.encoding);
   block.key_bits = codes.key_bits;
   block.value_bits = codes.value_bits;
@@ -103,10 +107,9 @@ class Attention {
     static thread_local Scratch local;
     const int64_t dim = args_.shape.head_dim;
     const Tile& tile = *task.tile;
-    const bool decodes = tile.span->kv.body.pages > 0 && tile.span->kv.body.encoding != KvEncoding::kDense;
+    const bool is_coded = tile.span->kv.body.pages > 0 && tile.span->kv.body.encoding != KvEncoding::kDense;
     const int64_t row_floats = max_rows_ * (dim + 64 + 64) + Aligned(max_rows_) + 2 * PartialFloats(max_rows_, dim);
-    const int64_t decoded_floats = decodes ? head_bytes_ / 4 : 0;
-    float* memory = local.Floats(Aligned(row_floats) + decoded_floats);
+    float* memory = local.Floats(Aligned(row_floats) + (is_coded ? CodedFloats() : 0));
     float* q = memory;
     float* scores = q + max_rows_ * dim;
     float* weights = scores + max_rows_ * 64;
@@ -158,17 +161,50 @@ class Attention {
                      args_.shape.head_dim);
   }
 
-  AttentionBody BodyOf(const Tile& tile, float* decoded) const {
+  AttentionBody BodyOf(const Tile& tile, float* scratch) const {
     const KvBody& body = tile.span->kv.body;
     if (body.pages == 0) return {};
-    AttentionBody out{.pages = body.pages, .log_degrees = body.log_degrees, .decoded = decoded};
+    AttentionBody out{.pages = body.pages, .log_degrees = body.log_degrees};
     out.page_stride = EncodedPageBytes(body.encoding, page_);
-    if (body.encoding != KvEncoding::kDense) out.head = BlockFormat(body, page_.head_dim);
+    if (body.encoding != KvEncoding::kDense) {
+      Check(args_.shape.window == 0 && tile.span->first_position >= int64_t{body.pages} * kPageTokens,
+            "all rows see all of a coded body", tile.span->first_position, body.pages);
+      out.head = BlockFormat(body, page_.head_dim);
+      out.coded = CodedAt(scratch);
+    }
     out.head.block = body.bytes + tile.kv_head * (out.page_stride / page_.kv_heads);
     if (out.log_degrees != nullptr) out.log_degrees += tile.kv_head * kPageTokens;
     out.log_stride = int64_t{page_.kv_heads} * kPageTokens;
     return out;
   }
+
+  // Whole vectors each, so that loads of sixteen may reach beyond what is there.
+  int64_t CodedFloats() const {
+    const int64_t dims = ValueStride(args_.shape.head_dim);
+    return max_rows_ * (dims + dims / 2 + 32) + 5 * Aligned(max_rows_) + 4 * std::max<int64_t>(dims, 64) + 16 +
+           ValueGroups() * 128 + Aligned(ValueGroups());
+  }
+  CodedScratch CodedAt(float* at) const {
+    CodedScratch coded{.dims = ValueStride(args_.shape.head_dim)};
+    const auto take = [&at](const int64_t floats) { return std::exchange(at, at + floats); };
+    const auto bytes = [](float* floats) { return reinterpret_cast<std::byte*>(floats); };
+    coded.queries = take(max_rows_ * coded.dims);
+    coded.query_numbers = bytes(take(max_rows_ * coded.dims / 2));
+    coded.weight_numbers = bytes(take(max_rows_ * 32));
+    coded.units = take(Aligned(max_rows_));
+    coded.zero_dots = take(Aligned(max_rows_));
+    coded.takes = take(Aligned(max_rows_));
+    coded.offsets = reinterpret_cast<int32_t*>(take(Aligned(max_rows_)));
+    coded.weight_offsets = reinterpret_cast<int32_t*>(take(Aligned(max_rows_)));
+    coded.key_scales = take(2 * std::max<int64_t>(coded.dims, 64));
+    coded.key_zeros = take(2 * std::max<int64_t>(coded.dims, 64));
+    coded.key_tops = take(16);
+    coded.value_scales = take(ValueGroups() * 64);
+    coded.value_zeros = take(ValueGroups() * 64);
+    coded.value_steps = take(Aligned(ValueGroups()));
+    return coded;
+  }
+  int64_t ValueGroups() const { return (args_.shape.head_dim + kEncodedValueGroup - 1) / kEncodedValueGroup; }
 
   // Rows of the tile in product form, one after another.
   void CopyQueries(const Tile& tile, float* q) const {

@@ -3,10 +3,13 @@
 // In a page, KV head after KV head (bf16; f32 alike without pairs):
 //   keys [head_dim / 2][64 positions][2], then values [ceil(head_dim / 16)][32 position pairs][16 dims][2]
 // so that both products are the matrix kernel: q with keys over dims ascending, weights with values over positions
-// ascending. Compressed views: the first blocks come from a body, decoded to this layout; the logarithm of a slot's
-// degree is added to its scaled score, 0 where it stands for one position. Order: blocks of 64 absolute positions
-// ascending with a running maximum, restarted every 1024, partials merged ascending. A row's sums stop at its own
-// position: what later places of a page hold never enters.
+// ascending. Compressed views: the first blocks come from a body, in this layout or in codes (attend_codes_inl.h); the
+// logarithm of a slot's degree is added to its scaled score, 0 where it stands for one position. Order: blocks of 64
+// absolute positions ascending with a running maximum, restarted every 1024, partials merged ascending. A row's sums
+// stop at its own position: what later places of a page hold never enters.
+
+// Elements of keys and values of one KV head in a page.
+static inline int64_t HeadElements(const int64_t head_dim) { return 64 * (head_dim + RoundUp(head_dim, 16)); }
 
 // q_out or k in `y`: norm over the head where weight is given, then rope on pairs (i, i + half).
 static inline void NormAndRotate(const float* x, const QkvRow& p, const float* weight, float* y) {
@@ -144,22 +147,15 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   }
 }
 
-// A KV head's part of a block, as rows. What lies in the body is decoded first.
+// A KV head's part of a block.
 static inline const std::byte* BlockAt(const AttentionTile& t, const int64_t block) {
-  const AttentionBody& body = t.body;
-  if (block >= body.pages) return t.arena + t.pages[block - body.pages] * t.page_stride + t.offset;
-  EncodedHeadBlock head = body.head;
-  head.block += block * body.page_stride;
-  if (head.key_bits == 0) return head.block;
-  DecodeHead(head, t.head_dim, t.bf16, body.decoded);
-  return static_cast<const std::byte*>(body.decoded);
+  return block < t.body.pages ? t.body.head.block + block * t.body.page_stride
+                              : t.arena + t.pages[block - t.body.pages] * t.page_stride + t.offset;
 }
 
-// Where a block's bytes lie, for the prefetch.
-static inline const char* BytesOfBlock(const AttentionTile& t, const int64_t block) {
-  const std::byte* at = block < t.body.pages ? t.body.head.block + block * t.body.page_stride
-                                             : t.arena + t.pages[block - t.body.pages] * t.page_stride + t.offset;
-  return reinterpret_cast<const char*>(at);
+static inline const float* LogDegreesOf(const AttentionTile& t, const int64_t block) {
+  return block < t.body.pages && t.body.log_degrees != nullptr ? t.body.log_degrees + block * t.body.log_stride
+                                                               : nullptr;
 }
 
 template <typename P>
@@ -175,8 +171,7 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   if (token == end) return;
   const auto* keys = reinterpret_cast<const W*>(BlockAt(t, block));
   const W* values = keys + 64 * t.head_dim;
-  const float* log_degrees =
-      block < t.body.pages && t.body.log_degrees != nullptr ? t.body.log_degrees + block * t.body.log_stride : nullptr;
+  const float* log_degrees = LogDegreesOf(t, block);
   const int64_t begin_row = token * t.group;
   const int64_t rows = (end - token) * t.group;
   const int64_t steps = t.head_dim / P::kPerStep;
@@ -198,7 +193,7 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
     whole = whole && seen.first == 0 && seen.last == 63;
     for (int64_t h = 0; h < t.group; ++h) SoftmaxBlock<P>(t, p, i * t.group + h, seen, log_degrees);
   }
-  const char* ahead = BytesOfBlock(t, next);
+  const char* ahead = reinterpret_cast<const char*>(BlockAt(t, next));
   if (whole) {
     AddValues<P>(t, p, begin_row, rows, values, {0, 63}, ahead);
     return;
@@ -218,9 +213,15 @@ static void AttentionSuperblock(const AttentionTile& t, const int64_t superblock
   const int64_t from = t.window > 0 ? Most(0, t.first_position - t.window + 1) : 0;
   const int64_t first = Most(superblock * 16, from / 64);
   const int64_t last = Least(superblock * 16 + 15, (t.first_position + t.tokens - 1) / 64);
+  const int64_t coded = t.body.head.key_bits > 0 ? t.body.pages : 0;
+  if (first < coded) PrepareQueries(t);
   for (int64_t block = first; block <= last; ++block) {
     const int64_t next = block < last ? block + 1 : block;
-    if (t.bf16) {
+    if (block < coded) {
+      EncodedHeadBlock head = t.body.head;
+      head.block = BlockAt(t, block);
+      AttendCodes(t, p, head, LogDegreesOf(t, block), BlockAt(t, next));
+    } else if (t.bf16) {
       AttendBlock<Bf16Product>(t, p, block, next);
     } else {
       AttendBlock<F32Product>(t, p, block, next);

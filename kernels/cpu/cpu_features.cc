@@ -15,6 +15,9 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-bool HasAvx512Bf16() { return HasAvx512() && __builtin_cpu_supports("avx512bf16"); }
+// Every processor with the bf16 product has the byte product too; asked all the same, as the build uses both.
+bool HasAvx512Bf16() {
+  return HasAvx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+}
 
 }  // namespace invar::kernels::cpu

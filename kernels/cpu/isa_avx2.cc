@@ -18,7 +18,8 @@ namespace isa_avx2 {
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/conv_inl.h"
 #include "kernels/cpu/delta_inl.h"
-#include "kernels/cpu/decode_page_inl.h"
+#include "kernels/cpu/codes_avx2_inl.h"
+#include "kernels/cpu/attend_codes_inl.h"
 #include "kernels/cpu/attention_inl.h"
 #include "kernels/cpu/table_inl.h"
 // clang-format on

@@ -67,6 +67,26 @@ struct EncodedHeadBlock {
   int64_t key_ranges = 0;
   int64_t value_codes = 0;
   int64_t value_ranges = 0;
+  int64_t bytes = 0;
+};
+
+// Scratch of a tile over encoded pages (attend_codes_inl.h). `groups`: of 32 dims.
+struct CodedScratch {
+  int64_t dims = 0;                     // head_dim rounded up to 16.
+  float* queries = nullptr;             // [rows][dims]
+  float* units = nullptr;               // [rows]
+  int32_t* offsets = nullptr;           // [rows]
+  float* zero_dots = nullptr;           // [rows]
+  float* takes = nullptr;               // [rows]
+  int32_t* weight_offsets = nullptr;    // [rows]
+  std::byte* query_numbers = nullptr;   // [rows][2 dims]
+  std::byte* weight_numbers = nullptr;  // [rows][2 * 64]
+  float* key_scales = nullptr;          // [2][dims], or [64]
+  float* key_zeros = nullptr;           // [2][dims]
+  float* key_tops = nullptr;            // [2]
+  float* value_scales = nullptr;        // [groups][64]
+  float* value_zeros = nullptr;         // [groups][64]
+  float* value_steps = nullptr;         // [groups]
 };
 
 // The first blocks of a compressed view, of one KV head; `pages` 0: all blocks are rows of pages.
@@ -76,7 +96,7 @@ struct AttentionBody {
   EncodedHeadBlock head = {};          // Of the first page; key_bits 0: in the layout of pages.
   const float* log_degrees = nullptr;  // [pages][log_stride], 64 each; null: all 0.
   int64_t log_stride = 0;
-  void* decoded = nullptr;  // Scratch: a head of a page.
+  CodedScratch coded = {};  // Where key_bits is not 0.
 };
 
 // Query rows of one tile: token-major, `group` heads of one KV head a token.

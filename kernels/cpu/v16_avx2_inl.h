@@ -95,52 +95,11 @@ static inline Pairs LoadPairs(const uint16_t* p) {
   return {{_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))},
           {_mm256_castsi256_ps(_mm256_and_si256(lo, high_half)), _mm256_castsi256_ps(_mm256_and_si256(hi, high_half))}};
 }
-// Of finite numbers: pairs of bf16 as bits, `even` in the low halves, to nearest even.
-static inline __m256i FiniteBf16High(const __m256 a) {
-  const __m256i bits = _mm256_castps_si256(a);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-}
-static inline __m256 PackBf16Of8(const __m256 even, const __m256 odd) {
-  return _mm256_castsi256_ps(
-      _mm256_blend_epi16(_mm256_srli_epi32(FiniteBf16High(even), 16), FiniteBf16High(odd), 0xaa));
-}
-static inline v16 PackBf16(const v16 even, const v16 odd) {
-  return {PackBf16Of8(even.lo, odd.lo), PackBf16Of8(even.hi, odd.hi)};
-}
-// Lanes of both in turn: those of `even` come to even places.
-struct Zipped {
-  v16 first;
-  v16 second;
-};
-static inline v16 Zip8(const __m256 even, const __m256 odd) {
-  const __m256 low = _mm256_unpacklo_ps(even, odd);
-  const __m256 high = _mm256_unpackhi_ps(even, odd);
-  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
-}
-static inline Zipped Zip(const v16 even, const v16 odd) { return {Zip8(even.lo, odd.lo), Zip8(even.hi, odd.hi)}; }
-// Pairs of bf16 of both places in turn.
-static inline Zipped PackBf16(const Pairs& even, const Pairs& odd) {
-  return Zip(PackBf16(even.even, odd.even), PackBf16(even.odd, odd.odd));
-}
-// Sixteen f16, sixteen i8, and sixteen bytes of two u4 each (the first in the low bits), as floats.
+// Sixteen f16 as floats.
 static inline v16 LoadF16(const std::byte* p) {
   alignas(32) float lanes[16];
   WidenF16s(p, lanes);
   return Load(lanes);
-}
-static inline v16 LoadI8(const std::byte* p) {
-  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)),
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(codes, codes)))};
-}
-static inline Pairs LoadU4(const std::byte* p) {
-  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m256i lo = _mm256_cvtepu8_epi32(codes);
-  const __m256i hi = _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(codes, codes));
-  const __m256i low_bits = _mm256_set1_epi32(15);
-  return {{_mm256_cvtepi32_ps(_mm256_and_si256(lo, low_bits)), _mm256_cvtepi32_ps(_mm256_and_si256(hi, low_bits))},
-          {_mm256_cvtepi32_ps(_mm256_srli_epi32(lo, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(hi, 4))}};
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.
 static inline float SumLanes(const v16 a) { return SumOfEight(_mm256_add_ps(a.lo, a.hi)); }

@@ -65,68 +65,9 @@ static inline Pairs LoadPairs(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)),
           _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
 }
-// Lanes of both in turn: those of `even` come to even places.
-struct Zipped {
-  v16 first;
-  v16 second;
-};
-static inline Zipped Zip(const v16 even, const v16 odd) {
-  const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  return {_mm512_permutex2var_ps(even, first, odd), _mm512_permutex2var_ps(even, second, odd)};
-}
-#ifdef __AVX512BF16__
-// Bf16 of `even` in the lower sixteen words, of `odd` in the upper. That the instruction flushes denormals does not
-// show: what pages decode to is a multiple of 2^-24.
-static inline __m512i ConvertBoth(const v16 even, const v16 odd) {
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
-}
-// Four numbers of words in `begin`, then the four behind these, ...
-static inline __m512i WordsInTurn(const uint64_t begin) {
-  const auto part = [begin](const uint64_t i) { return static_cast<long long>(begin + i * 0x0001000100010001ULL); };
-  return _mm512_setr_epi64(part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7));
-}
-// Of finite numbers that are no denormals: pairs of bf16 as bits, `even` in the low halves, to nearest even.
-static inline v16 PackBf16(const v16 even, const v16 odd) {
-  const __m512i words =
-      _mm512_setr_epi64(0x0011000100100000, 0x0013000300120002, 0x0015000500140004, 0x0017000700160006,
-                        0x0019000900180008, 0x001b000b001a000a, 0x001d000d001c000c, 0x001f000f001e000e);
-  return _mm512_castsi512_ps(_mm512_permutexvar_epi16(words, ConvertBoth(even, odd)));
-}
-// The same of both places in turn.
-static inline Zipped PackBf16(const Pairs& even, const Pairs& odd) {
-  const __m512i a = ConvertBoth(even.even, odd.even);
-  const __m512i b = ConvertBoth(even.odd, odd.odd);
-  return {_mm512_castsi512_ps(_mm512_permutex2var_epi16(a, WordsInTurn(0x0030002000100000), b)),
-          _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, WordsInTurn(0x0038002800180008), b))};
-}
-#else
-static inline __m512i FiniteBf16High(const v16 a) {
-  const __m512i bits = _mm512_castps_si512(a);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-}
-// Of finite numbers: pairs of bf16 as bits, `even` in the low halves, to nearest even.
-static inline v16 PackBf16(const v16 even, const v16 odd) {
-  const __m512i high = _mm512_and_si512(FiniteBf16High(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000)));
-  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(FiniteBf16High(even), 16), high));
-}
-// The same of both places in turn.
-static inline Zipped PackBf16(const Pairs& even, const Pairs& odd) {
-  return Zip(PackBf16(even.even, odd.even), PackBf16(even.odd, odd.odd));
-}
-#endif
-// Sixteen f16, sixteen i8, and sixteen bytes of two u4 each (the first in the low bits), as floats.
+// Sixteen f16 as floats.
 static inline v16 LoadF16(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-static inline v16 LoadI8(const std::byte* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-static inline Pairs LoadU4(const std::byte* p) {
-  const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return {_mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15))),
-          _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))};
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.
 static inline float SumLanes(const v16 a) {

@@ -155,50 +155,10 @@ static inline Pairs LoadPairs(const uint16_t* p) {
   }
   return r;
 }
-// Of finite numbers: pairs of bf16 as bits, `even` in the low halves, to nearest even.
-static inline v16 PackBf16(const v16& even, const v16& odd) {
-  v16 r;
-  for (int i = 0; i < 16; ++i) {
-    r.lane[i] = FloatOf(RoundedBf16Bits(BitsOf(even.lane[i])) | RoundedBf16Bits(BitsOf(odd.lane[i])) << 16);
-  }
-  return r;
-}
-// Lanes of both in turn: those of `even` come to even places.
-struct Zipped {
-  v16 first;
-  v16 second;
-};
-static inline Zipped Zip(const v16& even, const v16& odd) {
-  Zipped r;
-  for (int i = 0; i < 8; ++i) {
-    r.first.lane[2 * i] = even.lane[i];
-    r.first.lane[2 * i + 1] = odd.lane[i];
-    r.second.lane[2 * i] = even.lane[8 + i];
-    r.second.lane[2 * i + 1] = odd.lane[8 + i];
-  }
-  return r;
-}
-// Pairs of bf16 of both places in turn.
-static inline Zipped PackBf16(const Pairs& even, const Pairs& odd) {
-  return Zip(PackBf16(even.even, odd.even), PackBf16(even.odd, odd.odd));
-}
-// Sixteen f16, sixteen i8, and sixteen bytes of two u4 each (the first in the low bits), as floats.
+// Sixteen f16 as floats.
 static inline v16 LoadF16(const std::byte* p) {
   v16 r;
   WidenF16s(p, r.lane);
-  return r;
-}
-static inline v16 LoadI8(const std::byte* p) {
-  v16 r;
-  for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(static_cast<int8_t>(p[i]));
-  return r;
-}
-static inline Pairs LoadU4(const std::byte* p) {
-  Pairs r;
-  for (int i = 0; i < 16; ++i) {
-    r.even.lane[i] = static_cast<float>(static_cast<uint8_t>(p[i]) & 15);
-    r.odd.lane[i] = static_cast<float>(static_cast<uint8_t>(p[i]) >> 4);
-  }
   return r;
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.

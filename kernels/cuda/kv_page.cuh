@@ -17,38 +17,43 @@ __host__ __device__ constexpr int64_t BlockPitch(const int64_t dim) {
 __device__ __forceinline__ float HalfAt(const std::byte* at) {
   return FloatFromF16(*reinterpret_cast<const uint16_t*>(at));
 }
-__device__ __forceinline__ unsigned CodeAt(const std::byte* row, const int64_t i, const int bits) {
-  const int64_t per_byte = 8 / bits;
-  return (static_cast<unsigned>(row[i / per_byte]) >> (i % per_byte * bits)) & ((1U << bits) - 1);
+// A tile holds sixteen lanes of four neighbours, each byte the codes of as many tiles as go into it.
+__device__ __forceinline__ unsigned CodeAt(const std::byte* tile, const int64_t lane, const int64_t neighbour,
+                                           const int64_t part, const int bits) {
+  return (static_cast<unsigned>(tile[4 * lane + neighbour]) >> (part * bits)) & ((1U << bits) - 1);
 }
-__device__ __forceinline__ float SignedAt(const std::byte* scale, const std::byte code) {
-  return HalfAt(scale) * static_cast<float>(static_cast<int8_t>(code));
+__device__ __forceinline__ float SignedAt(const std::byte* scale, const unsigned code) {
+  return HalfAt(scale) * static_cast<float>(static_cast<int32_t>(code) - 128);
 }
-__device__ __forceinline__ float RangedAt(const std::byte* range, const unsigned code) {
-  return HalfAt(range) + HalfAt(range + 2) * static_cast<float>(code);
+__device__ __forceinline__ float RangedAt(const std::byte* zero, const std::byte* scale, const unsigned code) {
+  return HalfAt(zero) + HalfAt(scale) * static_cast<float>(code);
 }
 
-// Codes of a row end on a byte.
-__device__ __forceinline__ int64_t CodeRowBytes(const int64_t codes, const int bits) { return (codes * bits + 7) / 8; }
-
-__device__ __forceinline__ float DecodeKey(const DeviceKvSpan& span, const std::byte* block, const int64_t i,
-                                           const int64_t slot) {
+__device__ __forceinline__ float DecodeKey(const DeviceKvSpan& span, const std::byte* block, const int64_t dim,
+                                           const int64_t i, const int64_t slot) {
   const EncodedCodes& codes = span.codes;
+  const int64_t per_byte = 8 / codes.key_bits;
+  const int64_t tile = slot / 16;
+  const unsigned code =
+      CodeAt(block + (i / 4 * 4 + tile) / per_byte * 64, slot % 16, i % 4, tile % per_byte, codes.key_bits);
   const std::byte* ranges = block + span.layout.key_ranges;
-  if (codes.key_bits == 8) return SignedAt(ranges + 2 * slot, block[i * kPageTokens + slot]);
-  const int64_t group = i * (kPageTokens / codes.key_group) + slot / codes.key_group;
-  const std::byte* row = block + i * CodeRowBytes(kPageTokens, codes.key_bits);
-  return RangedAt(ranges + 4 * group, CodeAt(row, slot, codes.key_bits));
+  if (codes.key_bits == 8) return SignedAt(ranges + 2 * slot, code);
+  const int64_t dims = (dim + 3) / 4 * 4;
+  const std::byte* zeros = ranges + slot / codes.key_group * 4 * dims;
+  return RangedAt(zeros + 2 * i, zeros + 2 * (dims + i), code);
 }
 
-__device__ __forceinline__ float DecodeValue(const DeviceKvSpan& span, const std::byte* block, const int64_t dim,
-                                             const int64_t i, const int64_t slot) {
+__device__ __forceinline__ float DecodeValue(const DeviceKvSpan& span, const std::byte* block, const int64_t i,
+                                             const int64_t slot) {
   const EncodedCodes& codes = span.codes;
+  const int64_t per_byte = 8 / codes.value_bits;
+  const int64_t group = slot / 4;
+  const unsigned code = CodeAt(block + span.layout.value_codes + (i / 16 * 16 + group) / per_byte * 64, i % 16,
+                               slot % 4, group % per_byte, codes.value_bits);
   const std::byte* ranges = block + span.layout.value_ranges;
-  const std::byte* row = block + span.layout.value_codes + slot * CodeRowBytes(dim, codes.value_bits);
-  if (codes.value_bits == 8) return SignedAt(ranges + 2 * slot, row[i]);
-  const int64_t groups = (dim + kEncodedValueGroup - 1) / kEncodedValueGroup;
-  return RangedAt(ranges + 4 * (slot * groups + i / kEncodedValueGroup), CodeAt(row, i, codes.value_bits));
+  if (codes.value_bits == 8) return SignedAt(ranges + 2 * slot, code);
+  const std::byte* zeros = ranges + i / kEncodedValueGroup * 4 * kPageTokens;
+  return RangedAt(zeros + 2 * slot, zeros + 2 * (kPageTokens + slot), code);
 }
 
 __device__ __forceinline__ void StoreElement(uint16_t* to, const float x) { *to = Bf16FromFloat(x); }
@@ -84,10 +89,10 @@ __device__ void BringBlock(const DeviceKvSpan& span, const int64_t kv_head, cons
   if (in_body && span.codes.key_bits != 0) {
     const std::byte* block = page + kv_head * span.layout.bytes;
     for (int64_t i = Thread(); i < kPageTokens * dim; i += Threads()) {
-      // Neighbours share a row of codes: of keys a dim, of values a slot.
+      // Neighbours share tiles of codes: of keys slots, of values dims.
       StoreElement(keys + i % kPageTokens * pitch + i / kPageTokens,
-                   DecodeKey(span, block, i / kPageTokens, i % kPageTokens));
-      StoreElement(values + i / dim * pitch + i % dim, DecodeValue(span, block, dim, i % dim, i / dim));
+                   DecodeKey(span, block, dim, i / kPageTokens, i % kPageTokens));
+      StoreElement(values + i / dim * pitch + i % dim, DecodeValue(span, block, i % dim, i / dim));
     }
     return;
   }

@@ -91,18 +91,17 @@ inline simde__m512 WidenF16s(const __m256i a) {
   return Bits<simde__m512>(lanes);
 }
 
-template <typename Byte>
-inline simde__m512i WidenBytes(const __m128i a) {
-  struct Bytes {
-    Byte b[16];
-  };
+inline __m128i LowBytes(const simde__m512i a) {
   struct Words {
-    int32_t w[16];
+    uint32_t u[16];
   };
-  const auto bytes = Bits<Bytes>(a);
-  Words words;
-  for (int i = 0; i < 16; ++i) words.w[i] = bytes.b[i];
-  return Bits<simde__m512i>(words);
+  struct Bytes {
+    uint8_t u[16];
+  };
+  const auto words = Bits<Words>(a);
+  Bytes bytes;
+  for (int i = 0; i < 16; ++i) bytes.u[i] = static_cast<uint8_t>(words.u[i]);
+  return Bits<__m128i>(bytes);
 }
 
 inline simde__m512 FloatsOf(const simde__m512i a) {
@@ -134,12 +133,10 @@ inline __m256 Half(const simde__m512 a, const int which) {
 #define _mm512_dpbf16_ps(acc, w, a) invar::kernels::emulated::PairProduct(acc, w, a)
 #undef _mm512_cvtepi32_epi16
 #define _mm512_cvtepi32_epi16(a) invar::kernels::emulated::LowHalves(a)
+#undef _mm512_cvtepi32_epi8
+#define _mm512_cvtepi32_epi8(a) invar::kernels::emulated::LowBytes(a)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(a) invar::kernels::emulated::WidenHalves(a)
-#undef _mm512_cvtepi8_epi32
-#define _mm512_cvtepi8_epi32(a) invar::kernels::emulated::WidenBytes<int8_t>(a)
-#undef _mm512_cvtepu8_epi32
-#define _mm512_cvtepu8_epi32(a) invar::kernels::emulated::WidenBytes<uint8_t>(a)
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps(a) invar::kernels::emulated::FloatsOf(a)
 #undef _mm512_cvtph_ps

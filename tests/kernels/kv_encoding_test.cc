@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -194,31 +195,61 @@ TEST(KvEncoding, TakesTheBytesThatItsHeaderSays) {
   EXPECT_EQ(EncodedPageBytes(KvEncoding::kKivi2, shape), 2 * (2 * 64 * 32 + 128 * 8 + 64 * 4 * 4));
 }
 
-// One channel by hand: 0, 1, .. 15, 0, 1, ..: zero 0, scale 1, so that codes are the values; two slots a byte.
-TEST(KvEncoding, PacksTheFirstSlotIntoTheLowBits) {
+// Two channels by hand: 0, 1, .. 15, 0, 1, ..: zero 0, scale 1, so that codes are the values.
+TEST(KvEncoding, LaysCodesAsTheHeaderSays) {
   Page page({.kv_heads = 1, .head_dim = 2});
   for (int64_t s = 0; s < kSlots; ++s) {
-    page.rows().key(0, s)[0] = static_cast<float>(s % 16);
+    page.rows().key(0, s)[0] = static_cast<float>((s + s / 16) % 16);
     page.rows().key(0, s)[1] = static_cast<float>(s % 16) - 8.0F;
     page.rows().value(0, s)[0] = 1.0F;
-    page.rows().value(0, s)[1] = 16.0F;
+    page.rows().value(0, s)[1] = s < 4 ? 16.0F : 1.0F;
   }
   const std::vector<std::byte> bytes = Encoded(KvEncoding::kKivi4, page);
   const EncodedHeadLayout layout = EncodedHead(KvEncoding::kKivi4, 2);
-  EXPECT_EQ(bytes[0], std::byte{0x10});
-  EXPECT_EQ(bytes[1], std::byte{0x32});
-  EXPECT_EQ(bytes[32], std::byte{0x10}) << "the second channel begins after 32 bytes";
+  EXPECT_EQ(layout.key_ranges, 2 * 64);
+  EXPECT_EQ(bytes[0], std::byte{0x10}) << "dim 0 of slots 0 and 16";
+  EXPECT_EQ(bytes[1], std::byte{0x00}) << "dim 1 of slots 0 and 16";
+  EXPECT_EQ(bytes[2], std::byte{0}) << "dims 2 and 3 are padding";
+  EXPECT_EQ(bytes[4 * 5], std::byte{0x65}) << "dim 0 of slots 5 and 21";
+  EXPECT_EQ(bytes[64 + 4 * 5 + 1], std::byte{0x55}) << "dim 1 of slots 37 and 53";
   const auto f16 = [&](const int64_t at) {
     uint16_t bits = 0;
     std::memcpy(&bits, &bytes[at], 2);
     return FloatFromF16(bits);
   };
   EXPECT_EQ(f16(layout.key_ranges), 0.0F);
-  EXPECT_EQ(f16(layout.key_ranges + 2), 1.0F);
-  EXPECT_EQ(f16(layout.key_ranges + 4), -8.0F);
-  EXPECT_EQ(bytes[layout.value_codes], std::byte{0xF0}) << "dims 0 and 1 of slot 0: the ends of the range";
-  EXPECT_EQ(f16(layout.value_ranges), 1.0F);
-  EXPECT_EQ(f16(layout.value_ranges + 2), 1.0F);
+  EXPECT_EQ(f16(layout.key_ranges + 2), -8.0F);
+  EXPECT_EQ(f16(layout.key_ranges + 2 * 4), 1.0F) << "zeros of four dims, then their scales";
+  EXPECT_EQ(bytes[layout.value_codes], std::byte{0x00}) << "dim 0 of slots 0 and 4";
+  EXPECT_EQ(bytes[layout.value_codes + 4], std::byte{0x0F}) << "dim 1 of slots 0 and 4";
+  EXPECT_EQ(bytes[layout.value_codes + 4 + 3], std::byte{0x0F}) << "dim 1 of slots 3 and 7";
+  EXPECT_EQ(f16(layout.value_ranges + 2 * 3), 1.0F);
+  EXPECT_EQ(f16(layout.value_ranges + 2 * (64 + 3)), 1.0F);
+  EXPECT_EQ(f16(layout.value_ranges + 2 * (64 + 4)), 0.0F);
+}
+
+// Of any size, down to where f16 has steps of 2^-24: a range spans what it is of.
+TEST(KvEncoding, RoundsRangesOutwards) {
+  SplitMix64 random(11);
+  for (int round = 0; round < 400; ++round) {
+    Page page({.kv_heads = 1, .head_dim = 32});
+    const float size = std::ldexp(1.0F, static_cast<int>(random.Next() % 42) - 26);
+    const float shift = 0.5F * static_cast<float>(round % 3);
+    for (float& x : page.values) x = std::clamp(size * (Uniform(random) + shift), -65504.0F, 65504.0F);
+    const std::vector<std::byte> bytes = Encoded(KvEncoding::kKivi4, page);
+    const EncodedHeadLayout layout = EncodedHead(KvEncoding::kKivi4, 32);
+    for (int64_t s = 0; s < kSlots; ++s) {
+      uint16_t bits[2] = {};
+      std::memcpy(&bits[0], &bytes[layout.value_ranges + 2 * s], 2);
+      std::memcpy(&bits[1], &bytes[layout.value_ranges + 2 * (64 + s)], 2);
+      const float zero = FloatFromF16(bits[0]);
+      const float scale = FloatFromF16(bits[1]);
+      const auto [low, high] = std::minmax_element(page.values.begin() + s * 32, page.values.begin() + (s + 1) * 32);
+      ASSERT_LE(zero, *low);
+      ASSERT_GE(zero + 15.0 * scale, *high * (1.0 - 1e-6 * (*high > 0 ? 1 : -1)));
+      ASSERT_GT(zero + std::max(std::abs(zero) * 0x1p-10F, 0x1p-24F), *low) << "the nearest f16 below";
+    }
+  }
 }
 
 TEST(KvEncoding, ErrsLessWithMoreBits) {
