@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Time to first token of a decode instance behind a shaped link: two daemons in network namespaces, `tc tbf` on both ends of the
-wire between them. Ways: the prompt run here, fetched from a producer that has it cached, and from one that must run it; with
---profile and --consumer, in codes of a base model. Wants root (ip netns, tc) and a built tree.
+wire between them. Ways: the prompt run here, fetched from a producer that has it ready, and from one that must run it; with
+--profile and --consumer, in codes of a base model. With --choose shortest the decode instance decides. Wants root (ip netns,
+tc) and a built tree.
 
   bench/transfer.py --model FOLDER [--consumer FOLDER --profile FILE.scd] [--links 100,1000,10000] [--prompts 1024,2048]
-                    [--threads 1] [--repeat 1] [--out FILE.md]
+                    [--threads 1] [--repeat 1] [--choose always] [--out FILE.md]
 """
 import argparse
 import json
@@ -87,6 +88,10 @@ class Daemon:
             sys.exit(f"transfer.py: {done.stderr}")
         return json.loads(done.stdout)
 
+    def flush(self):
+        subprocess.run(["ip", "netns", "exec", self.space, BIN / "invar", "admin", "flush", "--server", self.address, "--token",
+                        TOKEN, "--all"], check=True, capture_output=True)
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -107,7 +112,7 @@ def measure(options):
     producer = Daemon(0, options.model, common + "transfer:\n  role: prefill\n" + profile, work)
     consumer = Daemon(1, consumer_model, common +
                       f"transfer:\n  role: decode\n  producers: a={producer.address}\n  allow_insecure: true\n  timeout: 300s\n"
-                      f"  token_file: {work}/token\n" + profile, work)
+                      f"  choose: {options.choose}\n  token_file: {work}/token\n" + profile, work)
     way = "any" if coded else "exact"
     rows = []
     try:
@@ -116,16 +121,18 @@ def measure(options):
                 here = consumer.ask(prompt(f"{tokens} {repeat}", tokens), "none", f"here {tokens} {repeat}")
                 for megabits in options.links:
                     shape(megabits)
-                    for warm in ([False] if coded else [True, False]):
+                    for warm in ([False, True] if coded else [True, False]):
                         # A salt of its own: nothing of it is cached but what is meant to be.
-                        salt = f"{tokens} {repeat} {megabits} {warm}"
+                        salt = f"{tokens} {repeat} {megabits}" + ("" if coded else f" {warm}")
                         words = prompt(f"{tokens} {repeat}", tokens)
-                        if warm:
+                        if warm and coded:
+                            consumer.flush()  # The producer has the codes of the row before.
+                        elif warm:
                             producer.ask(words, "none", salt)
                         answer = consumer.ask(words, way, salt)
                         kv = answer["kv"]
                         row = {
-                            "tokens": tokens, "link_mbit": megabits, "way": "codes" if coded else ("cached" if warm else "run there"),
+                            "tokens": tokens, "link_mbit": megabits, "way": ("codes, " if coded else "") + ("ready there" if warm else "run there"),
                             "first_token_s": answer["timing"]["first_token_s"], "here_s": here["timing"]["first_token_s"],
                             "bytes": kv["transfer_bytes"], "mode": kv.get("transfer_mode", ""),
                             "link_s": kv["transfer_bytes"] / (megabits * 1e6 / 8), "plan": kv.get("transfer_plan", "")}
@@ -156,6 +163,7 @@ def main():
     parser.add_argument("--prompts", type=numbers, default=[1024, 2048, 4096])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--choose", default="always")
     parser.add_argument("--out")
     options = parser.parse_args()
     if os.geteuid() != 0:

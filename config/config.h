@@ -17,8 +17,9 @@ using Duration = std::chrono::milliseconds;
 // An API token, known only by the SHA-256 of its text, and the tenant whose requests carry it.
 struct ApiToken {
   std::string tenant;
-  std::string sha256;  // 64 lower-case hex digits.
-  bool admin = false;  // May see and flush what all tenants have.
+  std::string sha256;     // 64 lower-case hex digits.
+  bool admin = false;     // May see and flush what all tenants have.
+  bool instance = false;  // Of another instance: may fetch prefixes of all tenants, and no more.
   bool operator==(const ApiToken&) const = default;
 };
 
@@ -137,6 +138,8 @@ struct Config {
     std::string producers;
     std::string profile;
     std::string point;
+    std::string choose = "shortest";
+    int64_t codes_kept = int64_t{64} << 20;
     std::string name;
     std::string hmac_secret_file;
     int64_t tokens_min = 256;

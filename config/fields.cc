@@ -88,12 +88,12 @@ std::vector<Field> MakeFields() {
        Takes::kOnReload},
 
       {"auth.tokens", TokensKind{+[](Config& c) -> std::vector<ApiToken>& { return c.auth.tokens; }},
-       "API tokens as {tenant, sha256 of the token, admin: true or false}; given: every call needs `authorization: "
-       "Bearer "
-       "TOKEN`. What all tenants have in the cache is shown and flushed for tokens with `admin: true` only; it is "
-       "false "
-       "where it is left out. In --set and the environment: `TENANT:SHA256` or `TENANT:SHA256:admin`, separated by "
-       "commas.",
+       "API tokens as {tenant, sha256 of the token, admin: true or false, instance: true or false}; given: every call "
+       "needs `authorization: Bearer TOKEN`. What all tenants have in the cache is shown and flushed for tokens with "
+       "`admin: true` only; those with `instance: true` are of other instances, which fetch prefixes for all tenants. "
+       "Both are false where they are left out. In --set and the environment: `TENANT:SHA256`, `TENANT:SHA256:admin` "
+       "or "
+       "`TENANT:SHA256:instance`, separated by commas.",
        Takes::kOnReload},
       {"auth.health_exempt", BoolKind{+[](Config& c) -> bool& { return c.auth.health_exempt; }},
        "Answer grpc.health.v1 without a token, for probes that cannot send one.", Takes::kOnReload},
@@ -287,6 +287,14 @@ std::vector<Field> MakeFields() {
       {"transfer.point", StringKind{+[](Config& c) -> std::string& { return c.transfer.point; }, 64},
        "The point of the profile that prefixes are fetched by; empty: the one whose answers are closest to the model's "
        "own."},
+      {"transfer.choose",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.choose; }, {"shortest", "always"}},
+       "`shortest`: asks producers what they have and fetches only what is sooner there than here, from whom and in "
+       "the "
+       "form that is soonest, by the rates that were measured; `always`: whatever tokens_min allows."},
+      {"transfer.codes_kept", BytesKind{+[](Config& c) -> int64_t& { return c.transfer.codes_kept; }, kMiB, kTiB},
+       "Most bytes of codes that are kept once they went out, for whoever asks for the same prefix by the same profile "
+       "again; beside engine.kv_budget."},
       {"transfer.name", StringKind{+[](Config& c) -> std::string& { return c.transfer.name; }, 64},
        "How consumers call this instance in their transfer.producers; given: its answers carry a hand-off in "
        "kv_transfer_params_json, which a gateway relays to a decode instance. Needs hmac_secret_file."},
@@ -311,8 +319,8 @@ std::vector<Field> MakeFields() {
        "Most prefixes that are fetched at once, a thread each; as many more wait."},
       {"transfer.token_file",
        StringKind{+[](Config& c) -> std::string& { return c.transfer.token_file; }, kPathBytesMax},
-       "File whose first line is the API token that producers are shown; empty: none. It wants `admin: true` there "
-       "where requests of several tenants come here."},
+       "File whose first line is the API token that producers are shown; empty: none. It wants `instance: true` "
+       "there where requests of several tenants come here."},
       {"transfer.tls", BoolKind{+[](Config& c) -> bool& { return c.transfer.tls; }}, "Speak TLS with producers."},
       {"transfer.tls_ca", StringKind{+[](Config& c) -> std::string& { return c.transfer.tls_ca; }, kPathBytesMax},
        "PEM file of the authorities that sign producers' certificates; empty: those of the system."},
@@ -549,13 +557,19 @@ struct Setter {
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
       std::string_view entry = text.substr(begin, end - begin);
-      constexpr std::string_view kAdmin = ":admin";
-      const bool admin = entry.ends_with(kAdmin);
-      if (admin) entry.remove_suffix(kAdmin.size());
+      const auto has = [&](const std::string_view right) {
+        if (!entry.ends_with(right)) return false;
+        entry.remove_suffix(right.size());
+        return true;
+      };
+      const bool admin = has(":admin");
+      const bool instance = has(":instance");
       const size_t colon = entry.rfind(':');
       if (colon == std::string_view::npos) return Wanted(field, "an entry without ':'");
-      StatusOr<ApiToken> token = MakeToken(entry.substr(0, colon), entry.substr(colon + 1), admin);
+      StatusOr<ApiToken> token = MakeToken(entry.substr(0, colon), entry.substr(colon + 1));
       if (!token.ok()) return token.status();
+      token->admin = admin;
+      token->instance = instance;
       tokens.push_back(*std::move(token));
       begin = end + 1;
     }
@@ -580,9 +594,9 @@ struct Printer {
     std::string out = "[";
     for (const ApiToken& token : kind.member(config)) {
       if (out.size() > 1) out += ", ";
-      out += fmt::format("{{tenant: {}, sha256: {}{}}}", Quote(token.tenant),
+      out += fmt::format("{{tenant: {}, sha256: {}{}{}}}", Quote(token.tenant),
                          Quote(mask_secrets ? std::string_view("(hidden)") : std::string_view(token.sha256)),
-                         token.admin ? ", admin: true" : "");
+                         token.admin ? ", admin: true" : "", token.instance ? ", instance: true" : "");
     }
     return out + "]";
   }
@@ -614,7 +628,7 @@ struct Describer {
   std::string operator()(const AddressKind& kind) const {
     return kind.may_be_off ? "an address HOST:PORT, or off" : "an address HOST:PORT";
   }
-  std::string operator()(const TokensKind&) const { return "a list of {tenant, sha256, admin}"; }
+  std::string operator()(const TokensKind&) const { return "a list of {tenant, sha256, admin, instance}"; }
 };
 
 size_t EditDistance(const std::string_view a, const std::string_view b) {
@@ -662,7 +676,7 @@ std::string NearestPath(const std::string_view path) {
   return Nearest(path, paths);
 }
 
-StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_view sha256, const bool admin) {
+StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_view sha256) {
   const auto is_name = [](const char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
            c == '.';
@@ -677,7 +691,7 @@ StatusOr<ApiToken> MakeToken(const std::string_view tenant, const std::string_vi
         "(printf %s TOKEN | sha256sum)",
         "auth.tokens");
   }
-  return ApiToken{.tenant = std::string(tenant), .sha256 = std::string(sha256), .admin = admin};
+  return ApiToken{.tenant = std::string(tenant), .sha256 = std::string(sha256)};
 }
 
 Status SetFromText(const Field& field, const std::string_view text, Config& config) {

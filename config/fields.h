@@ -73,7 +73,7 @@ std::string Nearest(std::string_view word, std::span<const std::string_view> can
 // Parses `text` into the field. Errors: INVALID_ARGUMENT saying what was wanted and found; `config` is then unchanged.
 Status SetFromText(const Field& field, std::string_view text, Config& config);
 // One token of a list, checked. Errors: INVALID_ARGUMENT.
-StatusOr<ApiToken> MakeToken(std::string_view tenant, std::string_view sha256, bool admin);
+StatusOr<ApiToken> MakeToken(std::string_view tenant, std::string_view sha256);
 
 // The value as YAML; API token hashes are hidden where `mask_secrets`.
 std::string PrintValue(const Field& field, const Config& config, bool mask_secrets);

@@ -105,22 +105,25 @@ struct Reader {
     std::vector<ApiToken> tokens;
     for (const YAML::Node& entry : list) {
       if (Status s = CheckMap(entry, std::string(field.path)); !s.ok()) return s;
-      std::string tenant, sha256, admin = "false";
+      std::string tenant, sha256, admin = "false", instance = "false";
       for (const auto& pair : entry) {
         const std::string& key = pair.first.Scalar();
-        if (key != "tenant" && key != "sha256" && key != "admin") {
-          constexpr std::string_view kKeys[] = {"tenant", "sha256", "admin"};
+        const bool is_flag = key == "admin" || key == "instance";
+        if (key != "tenant" && key != "sha256" && !is_flag) {
+          constexpr std::string_view kKeys[] = {"tenant", "sha256", "admin", "instance"};
           return UnknownKey(pair.first, fmt::format("{}.{}", field.path, key), Nearest(key, kKeys));
         }
         if (!pair.second.IsScalar()) return Error(pair.first, fmt::format("{}.{}: wants text", field.path, key));
         const std::string& text = pair.second.Scalar();
-        if (key == "admin" && text != "true" && text != "false") {
-          return Error(pair.first, fmt::format("{}.admin: wants true or false, found '{}'", field.path, text));
+        if (is_flag && text != "true" && text != "false") {
+          return Error(pair.first, fmt::format("{}.{}: wants true or false, found '{}'", field.path, key, text));
         }
-        (key == "tenant" ? tenant : key == "sha256" ? sha256 : admin) = text;
+        (key == "tenant" ? tenant : key == "sha256" ? sha256 : key == "admin" ? admin : instance) = text;
       }
-      StatusOr<ApiToken> token = MakeToken(tenant, sha256, admin == "true");
+      StatusOr<ApiToken> token = MakeToken(tenant, sha256);
       if (!token.ok()) return At(entry, token.status());
+      token->admin = admin == "true";
+      token->instance = instance == "true";
       tokens.push_back(*std::move(token));
     }
     std::get<TokensKind>(field.kind).member(loaded.config) = std::move(tokens);

@@ -115,6 +115,15 @@ Status Engine::CopyCached(CachedPrefix what, std::function<void(std::optional<ca
       });
 }
 
+Status Engine::LookUpCached(CachedPrefix what, std::function<void(int32_t, int64_t)> done) {
+  return impl_->loop.inbox().Post(
+      [what = std::move(what), done = std::move(done)](const cache::CacheManager& cache, TimeNs) {
+        const cache::PrefixQuery query{
+            .scope = what.scope, .tokens = what.tokens, .resume_limit = static_cast<int32_t>(what.tokens.size())};
+        done(cache.Lookup(query).state_tokens, cache.flushes());
+      });
+}
+
 Status Engine::ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done) {
   if (Status s = ValidateRequest(request, impl_->loop.request_limits()); !s.ok()) return s;
   return impl_->loop.inbox().Post(

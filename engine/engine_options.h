@@ -20,6 +20,7 @@ struct TransferOptions {
   int32_t tokens_min = 1;  // Fewer are run here.
   TimeNs timeout = TimeNs{30} * 1'000'000'000;
   std::shared_ptr<const HeldProfile> profile = {};  // What codes of them are decoded by; null: none are asked for.
+  bool plans = false;                               // Fetch only what is sooner there than here, by what was measured.
   std::string point = {};                           // That they are asked for in; empty: the best of the profile.
 };
 

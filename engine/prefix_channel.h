@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
+#include "engine/plan_transfer.h"
 #include "engine/scd_profiles.h"
 
 namespace invar::engine {
@@ -36,8 +37,9 @@ enum class TransferFault {
   kProtocol,     // What came does not follow the protocol: another epoch, order, length or range.
   kNoRoom,       // More than may be under way here, or memory could not take it up.
   kForgotten,    // What it hangs on, or all of the cache, went meanwhile.
+  kSlower,       // By what was measured it is sooner run here.
 };
-inline constexpr size_t kTransferFaults = 12;
+inline constexpr size_t kTransferFaults = 13;
 std::string_view NameOf(TransferFault fault);  // "unreachable": for metrics and words.
 
 struct PrefixWant {
@@ -51,6 +53,9 @@ struct PrefixWant {
   // What it may come in codes by, where the producer has other weights; null: it may not.
   std::shared_ptr<const HeldProfile> profile = {};
   size_t point = 0;
+  // Given: it is fetched only where that is sooner than running it, in the way that is soonest. All but producers,
+  // which the source asks.
+  std::optional<TransferProblem> problem = {};
 };
 
 struct FetchedPrefix {
@@ -59,6 +64,7 @@ struct FetchedPrefix {
   cache::PrefixImage image = {};
   CodedPrefix coded = {};  // Held: this came, and no image.
   int64_t bytes = 0;       // Of chunks that arrived, used or not.
+  std::string plan = {};   // What was weighed, in words; empty: nothing was.
 };
 
 // Threads: the engine's calls; `done` is called on any.

@@ -1,7 +1,8 @@
 // PrefixExport: a prefix for another instance: out of the cache where that has nearly all of it, or run as a request
 // that generates nothing, in its tenant's turn, with the cache, preemption and limits that every request has; then it
 // comes in parts, while it runs. Codes for one of other weights are made of what layers read, which is in no cache:
-// they are always run. Threads: any.
+// they are run, but for those that lie on a shelf.
+// Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "base/status.h"
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
+#include "engine/code_shelf.h"
 #include "engine/engine.h"
 #include "engine/transfer_frames.h"
 
@@ -42,6 +44,7 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
     int32_t have_state = 0;  // Alike: the prefix must reach further.
     TimeNs deadline = kNever;
     std::optional<CodedExport> coded = {};  // Given: codes are wanted, of the whole prefix.
+    CodeShelf* shelf = nullptr;             // Where they may be kept; null: nowhere. Outlives the last request.
   };
   using Take = std::function<void(StatusOr<PrefixPart>)>;
 
@@ -65,6 +68,8 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
         take_(std::move(take)) {}
   // Of the cache; nullopt: it has too little.
   void TakeCached(std::optional<cache::PrefixImage> image);
+  // Of the shelf, or run.
+  void TakeShelved(int64_t flushes);
   void Run();
   void Give(StatusOr<PrefixPart> part);
 
@@ -72,6 +77,10 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
   Engine& engine_;
   const Wanted wanted_;
   const int32_t first_page_;
+
+  // Engine thread only.
+  int64_t flushes_ = 0;
+  CodeShelf::Codes kept_;  // As far as they went out.
 
   Mutex mu_;
   Take take_ GUARDED_BY(mu_);  // Empty: it has ended.

@@ -119,6 +119,7 @@ struct PrefixReuse {
   std::string transfer_mode = {};  // How they came: "raw", or the modes of a point; empty: none did.
   // The profile's point and its plans in words, where what it goes on from may be made of codes; empty: it is exact.
   std::string made_of_codes = {};
+  std::string transfer_plan = {};  // What was weighed of fetching it, in words.
   // The slowest place it came from: "fast", a tier's name or "peer"; empty: nothing matched.
   std::string tier;
 };

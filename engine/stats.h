@@ -98,10 +98,12 @@ struct TransferStats {
 struct EngineStats {
   int64_t submitted = 0, finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0;
   int64_t running = 0, waiting = 0, paused = 0;
-  int64_t held = 0;            // Running or waiting ones that wait for their reader or for a tier, not for a step.
-  int64_t first_tokens = 0;    // Requests that produced a token.
-  int64_t prompt_tokens = 0;   // Of requests admitted.
-  int64_t prefill_tokens = 0;  // Prompt rows really run, again after preemption included.
+  int64_t held = 0;           // Running or waiting ones that wait for their reader or for a tier, not for a step.
+  int64_t first_tokens = 0;   // Requests that produced a token.
+  int64_t prompt_tokens = 0;  // Of requests admitted.
+  double prefill_rate = 0;    // Tokens a second of the last larger steps; 0: none yet.
+  int64_t prefill_tokens_ahead = 0;  // Of requests that run or wait for their turn.
+  int64_t prefill_tokens = 0;        // Prompt rows really run, again after preemption included.
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t preemptions_in_prefill = 0;  // Of these, while known tokens were still being run.

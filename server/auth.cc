@@ -96,8 +96,8 @@ void Authenticator::Replace(const config::Config::Auth& config) {
   auto rules = std::make_shared<Rules>();
   rules->health_exempt = config.health_exempt;
   for (const config::ApiToken& token : config.tokens) {
-    rules->entries.push_back(
-        {.caller = {.tenant = token.tenant, .admin = token.admin}, .digest = DigestFromHex(token.sha256)});
+    rules->entries.push_back({.caller = {.tenant = token.tenant, .admin = token.admin, .instance = token.instance},
+                              .digest = DigestFromHex(token.sha256)});
   }
   MutexLock lock(mu_);
   rules_ = std::move(rules);

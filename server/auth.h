@@ -21,8 +21,9 @@ namespace invar::server {
 
 // Who calls.
 struct Caller {
-  std::string tenant;  // "": no tokens are configured.
-  bool admin = false;  // The token says so.
+  std::string tenant;     // "": no tokens are configured.
+  bool admin = false;     // The token says so,
+  bool instance = false;  // and this.
 };
 
 class Authenticator {

@@ -725,9 +725,9 @@ const std::array<HistogramRow, kSampleCount>& HistogramRows() {
   return rows;
 }
 
-constexpr const char* kRpcNames[kRpcCount] = {"Generate",   "Tokenize",    "Detokenize",
-                                              "RenderChat", "ListModels",  "GetCacheStatistics",
-                                              "FlushCache", "ExplainPlan", "FetchPrefix"};
+constexpr const char* kRpcNames[kRpcCount] = {"Generate",    "Tokenize",           "Detokenize", "RenderChat",
+                                              "ListModels",  "GetCacheStatistics", "FlushCache", "ExplainPlan",
+                                              "FetchPrefix", "QuotePrefix"};
 constexpr const char* kRefusalNames[kRefusalCount] = {"total", "per_address", "files", "abuse"};
 
 // Metrics that need code of their own, for the docs.
@@ -848,6 +848,8 @@ constexpr TransferRow kTransferRows[] = {
      [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.expired); }},
     {"invar_transfer_sent_bytes_total", kCounter, "Payload of prefixes that went out.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.bytes); }},
+    {"invar_transfer_codes_kept_bytes", kGauge, "Codes that went out and are kept, of transfer.codes_kept.",
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.codes_kept_bytes); }},
     {"invar_transfer_held_bytes", kGauge, "Copies of prefixes on their way out, of transfer.bytes_max.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.transfer.held_bytes); }},
 };

@@ -31,8 +31,9 @@ enum class Rpc {
   kFlushCache,
   kExplainPlan,
   kFetchPrefix,
+  kQuotePrefix,
 };
-inline constexpr int kRpcCount = 9;
+inline constexpr int kRpcCount = 10;
 inline constexpr int kCodeCount = 17;
 
 enum class Sample {

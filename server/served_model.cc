@@ -164,6 +164,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   const int32_t usable_ids = std::min(parts.tokenizer->vocabulary_size(), parts.model->spec().vocabulary_size);
   if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
   auto served = std::make_unique<ServedModel>();
+  served->shelf = std::make_unique<engine::CodeShelf>(config.transfer.codes_kept);
   served->parts = std::move(parts);
   const models::ModelSpec& spec = served->parts.model->spec();
   if (config.transfer.role != "none") {
@@ -214,6 +215,7 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
        .transfer = {.tokens_min = static_cast<int32_t>(config.transfer.tokens_min),
                     .timeout = std::chrono::nanoseconds(config.transfer.timeout).count(),
                     .profile = takes,
+                    .plans = config.transfer.choose == "shortest",
                     .point = config.transfer.point}},
       std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers), served->prefixes.get());
   if (!created.ok()) return created.status();

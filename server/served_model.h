@@ -10,6 +10,7 @@
 #include "base/worker_pool.h"
 #include "cache/make_tiers.h"
 #include "config/config.h"
+#include "engine/code_shelf.h"
 #include "engine/engine.h"
 #include "engine/scd_profiles.h"
 #include "kernels/backend.h"
@@ -49,6 +50,7 @@ struct ServedModel {
   ModelParts parts;                              // parts.model has moved into the engine.
   std::unique_ptr<cache::FileLayer> tier_files;  // Of the engine's tiers.
   engine::ScdProfiles profiles;                  // Of prefixes in codes.
+  std::unique_ptr<engine::CodeShelf> shelf;      // Of what went out of them.
   std::unique_ptr<TransferClient> prefixes;      // Null: none are fetched.
   std::unique_ptr<HandOffs> hand_offs;           // Null: none are signed or understood.
   std::unique_ptr<engine::Engine> engine;

@@ -16,6 +16,7 @@
 #include "config/transfer.h"
 #include "engine/prefix_receiver.h"
 #include "invar/v1/transfer.grpc.pb.h"
+#include "server/link_meter.h"
 #include "server/translate_transfer.h"
 
 namespace invar::server {
@@ -92,6 +93,7 @@ struct TransferClient::Producer {
 
   Mutex mu;
   CircuitBreaker breaker GUARDED_BY(mu){{}};
+  LinkMeter link GUARDED_BY(mu);
   std::optional<TransferFault> last_fault GUARDED_BY(mu);  // What the log was told.
 };
 
@@ -261,6 +263,7 @@ void TransferClient::Work() {
 
 // One after another, while there is time.
 FetchedPrefix TransferClient::FetchFromAny(Job& job) {
+  if (job.want.problem.has_value()) return FetchAsPlanned(job);
   FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
   int64_t bytes = 0;
   for (Producer* const producer : Candidates(job.want.producer)) {
@@ -271,7 +274,7 @@ FetchedPrefix TransferClient::FetchFromAny(Job& job) {
       pass = producer->breaker.Admit(clock_.Now());
     }
     if (pass == CircuitBreaker::Pass::kRefused) continue;
-    last = FetchFrom(*producer, job);
+    last = FetchFrom(*producer, job.want, job);
     bytes += last.bytes;
     Note(*producer, pass, last, job.is_cancelled);
     if (!last.fault.has_value() || !IsTheProducers(*last.fault)) break;
@@ -294,7 +297,130 @@ std::vector<TransferClient::Producer*> TransferClient::Candidates(const std::str
   return candidates;
 }
 
-FetchedPrefix TransferClient::FetchFrom(Producer& producer, Job& job) {
+struct TransferClient::Asked {
+  Producer* producer = nullptr;
+  CircuitBreaker::Pass pass = CircuitBreaker::Pass::kCall;
+  TimeNs begin = 0;
+  grpc::ClientContext context;
+  v1::QuoteRequest request;
+  v1::QuoteResponse response;
+  grpc::Status status;
+  TimeNs end = 0;
+};
+
+// All at once, for a small share of what a run here takes: a producer that does not answer by then is too busy to be of
+// use.
+std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job) {
+  constexpr double kShareOfRun = 0.03;
+  constexpr TimeNs kLeast = 20'000'000;
+  const engine::LocalRun& here = job.want.problem->here;
+  const TimeNs lease = std::chrono::nanoseconds(config_.lease).count();
+  TimeNs patience = lease;
+  if (here.tokens_per_second > 0) {
+    const double run = here.queue_seconds + (job.want.problem->end - here.have) / here.tokens_per_second;
+    patience = std::clamp(static_cast<TimeNs>(kShareOfRun * run * 1e9), kLeast, std::max(kLeast, lease));
+  }
+  const engine::PrefixReceiver opener({.identity = identity_, .epoch = 0}, job.want);
+  const v1::ConsumerMessage open = ToMessage(opener.Open(), {.request_id = job.want.request_id});
+  struct Answers {
+    Mutex mu;
+    CondVar changed;
+    size_t left GUARDED_BY(mu) = 0;
+  } answers;
+  std::vector<std::unique_ptr<Asked>> asked;
+  for (Producer* const producer : Candidates(job.want.producer)) {
+    auto one = std::make_unique<Asked>();
+    one->producer = producer;
+    {
+      const MutexLock lock(producer->mu);
+      one->pass = producer->breaker.Admit(clock_.Now());
+      one->request.set_padding_bytes(producer->link.padding_wanted());
+    }
+    if (one->pass == CircuitBreaker::Pass::kRefused) continue;
+    *one->request.mutable_open() = open.open();
+    one->begin = clock_.Now();
+    one->context.set_deadline(TimeOfDay(std::min(job.want.deadline, one->begin + patience), clock_));
+    if (!authorization_.empty()) one->context.AddMetadata("authorization", authorization_);
+    asked.push_back(std::move(one));
+  }
+  {
+    const MutexLock lock(answers.mu);
+    answers.left = asked.size();
+  }
+  for (const std::unique_ptr<Asked>& one : asked) {
+    one->producer->stub->async()->QuotePrefix(&one->context, &one->request, &one->response,
+                                              [this, raw = one.get(), &answers](const grpc::Status& status) {
+                                                raw->status = status;
+                                                raw->end = clock_.Now();
+                                                const MutexLock lock(answers.mu);
+                                                --answers.left;
+                                                answers.changed.NotifyAll();
+                                              });
+  }
+  const MutexLock lock(answers.mu);
+  while (answers.left > 0) answers.changed.Wait(answers.mu);
+  return asked;
+}
+
+FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
+  std::vector<std::unique_ptr<Asked>> asked = Ask(job);
+  std::vector<engine::ProducerQuote> quotes(asked.size());
+  FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Asked& one = *asked[i];
+    if (!one.status.ok()) {
+      const TransferFault fault = one.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
+                                      ? TransferFault::kBusy
+                                      : FaultOf(one.status, /*has_come=*/false);
+      last = {.fault = fault, .why = one.status.error_message()};
+      Note(*one.producer, one.pass, last, job.is_cancelled);
+      continue;
+    }
+    const MutexLock lock(one.producer->mu);
+    one.producer->link.Answered(ToSeconds(one.end - one.begin), std::ssize(one.response.padding()));
+    quotes[i] = {.sends_as_is = one.response.as_is(),
+                 .sends_codes = one.response.codes(),
+                 .cached = one.response.cached_tokens(),
+                 .point = job.want.point,
+                 .tokens_per_second = one.response.tokens_per_second(),
+                 .queue_seconds = one.response.queue_seconds(),
+                 .link = one.producer->link.speed()};
+    // One that has run nothing yet is as fast as we are.
+    if (quotes[i].tokens_per_second <= 0) quotes[i].tokens_per_second = job.want.problem->here.tokens_per_second;
+  }
+  int64_t bytes = 0;
+  std::string words;
+  const auto answered = [](const engine::ProducerQuote& quote) { return quote.sends_as_is || quote.sends_codes; };
+  while (std::ranges::any_of(quotes, answered) && !job.is_cancelled && clock_.Now() < job.want.deadline) {
+    engine::TransferProblem problem = *job.want.problem;
+    problem.producers = quotes;
+    const engine::TransferPlan plan = PlanTransfer(problem);
+    words = ToWords(plan);
+    if (plan.best.kind == engine::TransferWay::Kind::kHere) {
+      last = {.fault = TransferFault::kSlower, .why = words};
+      break;
+    }
+    engine::PrefixWant want = job.want;
+    want.tokens.resize(static_cast<size_t>(plan.best.end));
+    want.point = plan.best.point;
+    if (plan.best.kind == engine::TransferWay::Kind::kAsItIs) want.profile = nullptr;
+    Asked& one = *asked[plan.best.producer];
+    last = FetchFrom(*one.producer, want, job);
+    bytes += last.bytes;
+    Note(*one.producer, one.pass, last, job.is_cancelled);
+    one.pass = CircuitBreaker::Pass::kCall;
+    if (!last.fault.has_value() || !IsTheProducers(*last.fault)) {
+      quotes[plan.best.producer] = {};
+      break;
+    }
+    quotes[plan.best.producer] = {};
+  }
+  last.bytes = bytes;
+  last.plan = words;
+  return last;
+}
+
+FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::PrefixWant& want, Job& job) {
   uint64_t epoch = 0;
   {
     const MutexLock lock(mu_);
@@ -304,19 +430,26 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, Job& job) {
                                    .epoch = epoch,
                                    .credit_bytes = config_.credit_bytes,
                                    .bytes_max = config_.bytes_max / config_.parallel},
-                                  job.want);
-  const auto stream = std::make_shared<Stream>(producer, authorization_, job.want.deadline, clock_);
+                                  want);
+  const auto stream = std::make_shared<Stream>(producer, authorization_, want.deadline, clock_);
   {
     const MutexLock lock(job.mu);
     job.stream = stream;
   }
   if (job.is_cancelled) stream->Cut();
-  stream->Write(receiver.Open(), {.request_id = job.want.request_id,
-                                  .timeout_ms = std::max<TimeNs>(1, (job.want.deadline - clock_.Now()) / 1'000'000)});
+  stream->Write(receiver.Open(), {.request_id = want.request_id,
+                                  .timeout_ms = std::max<TimeNs>(1, (want.deadline - clock_.Now()) / 1'000'000)});
   bool has_come = false;
+  TimeNs first_chunk = 0;
+  int64_t first_bytes = 0;
+  const TimeNs begin = clock_.Now();
   v1::ProducerMessage message;
   while (!receiver.has_ended() && stream->Read(message)) {
     has_come = true;
+    if (first_chunk == 0 && message.has_chunk()) {
+      first_chunk = clock_.Now();
+      first_bytes = std::ssize(message.chunk().payload());
+    }
     const StatusOr<engine::ProducerFrame> frame = ToFrame(message);
     if (!frame.ok()) {
       receiver.Fail(TransferFault::kProtocol, frame.status().message());
@@ -324,6 +457,7 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, Job& job) {
     }
     for (const engine::ConsumerFrame& answer : receiver.On(*frame)) stream->Write(answer);
   }
+  const TimeNs end = clock_.Now();
   // What was refused may still be coming.
   if (receiver.has_ended() && !receiver.is_complete()) stream->Cut();
   {
@@ -335,7 +469,14 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, Job& job) {
     const TransferFault fault = stream->is_silent() ? TransferFault::kSilent : FaultOf(status, has_come);
     receiver.Fail(fault, stream->is_silent() ? "nothing was heard of it" : status.error_message());
   }
-  return receiver.Take();
+  FetchedPrefix fetched = receiver.Take();
+  if (!fetched.fault.has_value() && first_chunk > 0) {
+    // A prefix that lay ready begins to come at once.
+    const bool lay_ready = first_chunk - begin < (end - begin) / 4;
+    const MutexLock lock(producer.mu);
+    producer.link.Came(fetched.bytes - first_bytes, ToSeconds(end - first_chunk), lay_ready && !fetched.coded.held);
+  }
+  return fetched;
 }
 
 void TransferClient::Note(Producer& producer, const CircuitBreaker::Pass pass, const FetchedPrefix& fetched,

@@ -47,7 +47,12 @@ class TransferClient final : public engine::PrefixSource {
 
   void Work();
   engine::FetchedPrefix FetchFromAny(Job& job);
-  engine::FetchedPrefix FetchFrom(Producer& producer, Job& job);
+  engine::FetchedPrefix FetchFrom(Producer& producer, const engine::PrefixWant& want, Job& job);
+  // By what producers say and what the links to them do; in the way that is soonest, or not at all.
+  engine::FetchedPrefix FetchAsPlanned(Job& job);
+  // A producer that was asked, and what it said.
+  struct Asked;
+  std::vector<std::unique_ptr<Asked>> Ask(Job& job);
   // Producers that may be asked, the first one first.
   std::vector<Producer*> Candidates(const std::string& wanted);
   // `is_cancelled`: it ended because of us, and says nothing of the producer.

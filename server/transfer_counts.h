@@ -5,7 +5,7 @@
 
 namespace invar::server {
 
-// Counters, but for the last two. asked = sent + refused + failed + abandoned + expired + those that are open.
+// Counters, but for the last three. asked = sent + refused + failed + abandoned + expired + those that are open.
 struct TransferCounts {
   int64_t asked = 0;
   int64_t sent = 0;       // Acknowledged by the consumer.
@@ -16,6 +16,7 @@ struct TransferCounts {
   int64_t bytes = 0;      // Payload that was sent.
   int64_t open = 0;
   int64_t held_bytes = 0;  // Copies of prefixes on their way.
+  int64_t codes_kept_bytes = 0;
 };
 
 }  // namespace invar::server

@@ -116,9 +116,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   Status Open(const engine::OpenFrame& open, const OpenExtras& extras,
               std::optional<engine::PrefixExport::Wanted>& wanted) REQUIRES_LOCK(mu_) {
     const ServedModel& model = *service_.model_.load();
-    sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest),
-                    engine::PrefixSender::Limits{.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
-                                                 .salt_bytes_max = service_.config_.config()->limits.salt_bytes_max},
+    sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), service_.SenderLimits(model),
                     &model.profiles);
     if (Status s = sender_->Open(open); !s.ok()) return s;
     if (Status s = service_.MayHave(caller_, open.scope.tenant); !s.ok()) return s;
@@ -138,7 +136,8 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
               .have_kv = open.have_kv,
               .have_state = open.have_state,
               .deadline = std::min(deadline(), timeout == 0 ? kNever : clock().Now() + timeout),
-              .coded = sender_->coded()};
+              .coded = sender_->coded(),
+              .shelf = model.shelf.get()};
     return OkStatus();
   }
 
@@ -213,8 +212,9 @@ TransferService::~TransferService() {
 
 void TransferService::Serve(ServedModel& model) { model_ = &model; }
 
-StatusOr<Caller> TransferService::Admit(const grpc::CallbackServerContext& context) const {
-  StatusOr<Caller> caller = authenticator_.Authenticate(context, "/invar.v1.TransferService/FetchPrefix");
+StatusOr<Caller> TransferService::Admit(const grpc::CallbackServerContext& context,
+                                        const std::string_view method) const {
+  StatusOr<Caller> caller = authenticator_.Authenticate(context, method);
   if (!caller.ok()) return caller.status();
   if (draining_) return Unavailable("the daemon is shutting down");
   if (model_.load() == nullptr) return Unavailable("the model is still loading");
@@ -222,12 +222,12 @@ StatusOr<Caller> TransferService::Admit(const grpc::CallbackServerContext& conte
 }
 
 // The prefix itself tells nothing that its caller does not know, who has the tokens; how soon it comes tells whether it
-// is cached, so a tenant's cache is that tenant's, and an admin's, who fetches for all.
+// is cached, so a tenant's cache is that tenant's, an admin's, and that of other instances, which fetch for all.
 Status TransferService::MayHave(const Caller& caller, const std::string& tenant) const {
   if (authenticator_.wants_tokens()) {
-    if (caller.admin || caller.tenant == tenant) return OkStatus();
+    if (caller.admin || caller.instance || caller.tenant == tenant) return OkStatus();
     return Status(StatusCode::kPermissionDenied,
-                  fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with admin: true",
+                  fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with instance: true",
                               caller.tenant, tenant));
   }
   const std::shared_ptr<const config::Config> config = config_.config();
@@ -277,8 +277,11 @@ void TransferService::Count(const End end, const int64_t bytes) {
 }
 
 TransferCounts TransferService::counts() const {
+  const ServedModel* const model = model_.load();
   const MutexLock lock(mu_);
-  return counts_;
+  TransferCounts counts = counts_;
+  if (model != nullptr) counts.codes_kept_bytes = model->shelf->bytes();
+  return counts;
 }
 
 // A call is erased under the lock of the map before it dies.
@@ -295,8 +298,61 @@ void TransferService::Beat() {
   }
 }
 
+engine::PrefixSender::Limits TransferService::SenderLimits(const ServedModel& model) const {
+  return {.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
+          .salt_bytes_max = config_.config()->limits.salt_bytes_max};
+}
+
+grpc::ServerUnaryReactor* TransferService::QuotePrefix(grpc::CallbackServerContext* context,
+                                                       const v1::QuoteRequest* request, v1::QuoteResponse* response) {
+  const StatusOr<Caller> caller = Admit(*context, "/invar.v1.TransferService/QuotePrefix");
+  const StatusOr<std::string> tenant = caller.ok() ? StatusOr<std::string>(caller->tenant) : caller.status();
+  Arrival arrival =
+      Arrive(keepers_.open_calls, keepers_.clock, *config_.config(), *context, CallKind::kUnary, tenant, *request);
+  const OpenCalls::Verdict verdict = arrival.verdict;
+  auto* const call = new UnaryCall(keepers_, metrics_, Rpc::kQuotePrefix, *context, std::move(arrival));
+  if (verdict.status.ok()) {
+    Quote(*caller, *request, *response, *call);
+    return call;
+  }
+  if (verdict.reset) context->TryCancel();
+  call->End(verdict.status);
+  return call;
+}
+
+void TransferService::Quote(const Caller& caller, const v1::QuoteRequest& request, v1::QuoteResponse& response,
+                            UnaryCall& call) {
+  const StatusOr<engine::OpenFrame> open = OpenOf(request);
+  if (!open.ok()) return call.End(open.status());
+  const ServedModel& model = *model_.load();
+  engine::PrefixSender sender(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), SenderLimits(model),
+                              &model.profiles);
+  if (Status s = sender.Open(*open); !s.ok()) return call.End(s);
+  if (Status s = MayHave(caller, open->scope.tenant); !s.ok()) return call.End(s);
+  const engine::EngineStats stats = model.engine->Stats();
+  response.set_as_is(!sender.coded().has_value());
+  response.set_codes(sender.coded().has_value());
+  response.set_tokens_per_second(stats.prefill_rate);
+  if (stats.prefill_rate > 0) {
+    response.set_queue_seconds(static_cast<double>(stats.prefill_tokens_ahead) / stats.prefill_rate);
+  }
+  response.mutable_padding()->resize(
+      static_cast<size_t>(std::clamp<int64_t>(request.padding_bytes(), 0, engine::kChunkBytesMax)));
+  std::optional<Digest> key;
+  if (sender.coded().has_value()) key = engine::CodeShelf::KeyOf(*sender.coded(), open->scope, open->tokens);
+  const auto whole = static_cast<int32_t>(open->tokens.size());
+  const Status posted = model.engine->LookUpCached(
+      {.scope = open->scope, .tokens = open->tokens},
+      [&response, &call, &shelf = *model.shelf, key, whole](const int32_t tokens, const int64_t flushes) {
+        const int32_t coded = key.has_value() && shelf.Has(*key, flushes) ? whole : 0;
+        response.set_cached_tokens(key.has_value() ? coded : tokens);
+        call.End(OkStatus());
+      });
+  if (!posted.ok()) call.End(posted);
+}
+
 Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
-  const StatusOr<Caller> caller = Admit(*context);
+  const StatusOr<Caller> caller = Admit(*context, "/invar.v1.TransferService/FetchPrefix");
   const std::shared_ptr<const config::Config> config = config_.config();
   const StatusOr<std::string> tenant = caller.ok() ? StatusOr<std::string>(caller->tenant) : caller.status();
   Arrival arrival = Arrive(keepers_.open_calls, keepers_.clock, *config, *context, CallKind::kUnary, tenant,

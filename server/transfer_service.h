@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/prefix_sender.h"
 #include "engine/transfer_frames.h"
 #include "invar/v1/transfer.grpc.pb.h"
 #include "server/auth.h"
@@ -21,6 +23,7 @@
 #include "server/served_call.h"
 #include "server/served_model.h"
 #include "server/transfer_counts.h"
+#include "server/unary_call.h"
 
 namespace invar::server {
 
@@ -38,6 +41,9 @@ class TransferService final : public v1::TransferService::CallbackService {
   grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage>* FetchPrefix(
       grpc::CallbackServerContext* context) override;
 
+  grpc::ServerUnaryReactor* QuotePrefix(grpc::CallbackServerContext* context, const v1::QuoteRequest* request,
+                                        v1::QuoteResponse* response) override;
+
   TransferCounts counts() const;
 
  private:
@@ -45,7 +51,10 @@ class TransferService final : public v1::TransferService::CallbackService {
   enum class End { kSent, kRefused, kFailed, kAbandoned, kExpired };
 
   // Errors: UNAUTHENTICATED; UNAVAILABLE while loading or draining.
-  StatusOr<Caller> Admit(const grpc::CallbackServerContext& context) const;
+  StatusOr<Caller> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
+  // Ends `call` with what a fetch would find, or with the error.
+  void Quote(const Caller& caller, const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call);
+  engine::PrefixSender::Limits SenderLimits(const ServedModel& model) const;
   // Whether `caller` may have prefixes of `tenant`. Errors: PERMISSION_DENIED.
   Status MayHave(const Caller& caller, const std::string& tenant) const;
   // Memory for the copy of a prefix. Errors: RESOURCE_EXHAUSTED.

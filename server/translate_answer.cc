@@ -82,6 +82,7 @@ void FillFinished(const AnswerForm& form, const engine::FinishedEvent& event, v1
   kv.set_full_bytes(event.kv_bytes);
   kv.set_transfer_bytes(event.reuse.transfer_bytes);
   kv.set_transfer_mode(event.reuse.transfer_mode);
+  kv.set_transfer_plan(event.reuse.transfer_plan);
   kv.set_numerics_id(form.numerics_id);
   v1::Timing& timing = *finished.mutable_timing();
   timing.set_queue_seconds(ToSeconds(event.queued_for));

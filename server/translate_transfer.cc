@@ -79,6 +79,12 @@ StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, 
 
 }  // namespace
 
+StatusOr<engine::OpenFrame> OpenOf(const v1::QuoteRequest& request) {
+  StatusOr<engine::ConsumerFrame> frame = OpenFrom(request.open(), nullptr);
+  if (!frame.ok()) return frame.status();
+  return std::get<engine::OpenFrame>(*std::move(frame));
+}
+
 v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtras& extras) {
   v1::ConsumerMessage message;
   std::visit(Overloaded{[&](const engine::OpenFrame& open) {

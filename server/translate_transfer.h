@@ -25,4 +25,7 @@ StatusOr<engine::ConsumerFrame> ToFrame(const v1::ConsumerMessage& message, Open
 // Takes the payload out of `message`.
 StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message);
 
+// The Open of a quote. Errors: as ToFrame.
+StatusOr<engine::OpenFrame> OpenOf(const v1::QuoteRequest& request);
+
 }  // namespace invar::server

@@ -117,11 +117,20 @@ bool Admission::AskElsewhere(const std::vector<SequenceId>& admitted, const doub
       sequence.AskedTiers(cache_.Prefetch(QueryOf(sequence), prefill_rate, clock_.Now()));
     }
     if (!sequence.awaits_prefix() && !sequence.asked_peers()) {
-      sequence.AskedPeers(inbound_.Begin(QueryOf(sequence), sequence.request()));
+      sequence.AskedPeers(inbound_.Begin(QueryOf(sequence), sequence.request(), LoadOf(prefill_rate)));
     }
     waits = waits || sequence.awaits_prefix();
   }
   return waits;
+}
+
+// Of the last snapshot: prompts that are being run go first.
+LocalLoad Admission::LoadOf(const double prefill_rate) const {
+  LocalLoad load{.tokens_per_second = prefill_rate};
+  for (const SequenceView& view : snapshot_.running) {
+    if (view.total - view.computed > 1 && !view.paused) load.tokens_ahead += view.total - view.computed;
+  }
+  return load;
 }
 
 // Of an approximate one only what was run on full KV may come from the cache.

@@ -68,6 +68,7 @@ class Admission {
   void TakeSnapshot();
   void LookUpNext();
   bool AskElsewhere(const std::vector<SequenceId>& admitted, double prefill_rate);
+  LocalLoad LoadOf(double prefill_rate) const;
   int32_t TenantIndex(const std::string& tenant);
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
 

@@ -75,6 +75,7 @@ void Sequence::Admit(cache::PrefixLease lease, std::string made_of_codes, const 
     reuse_.recomputed_tokens = std::max(0, match.kv_tokens - match.state_tokens);
     reuse_.computed_tokens = prompt_tokens() - match.state_tokens;
     reuse_.transfer_bytes = landed_.bytes;
+    reuse_.transfer_plan = landed_.plan;
     // What was evicted again before its turn came is run here.
     reuse_.transferred_tokens = std::max(0, std::min(match.state_tokens, landed_.end) - landed_.before);
     if (reuse_.transferred_tokens > 0) {

@@ -302,10 +302,14 @@ void StepLoop::LearnRate(const int64_t prefilled, const TimeNs took) {
 }
 
 void StepLoop::PublishStats() {
+  stats_.prefill_rate = prefill_rate_;
+  stats_.prefill_tokens_ahead = 0;
   stats_.running = stats_.waiting = stats_.paused = stats_.held = stats_.views.serving = 0;
   for (const auto& [id, sequence] : live_) {
     stats_.views.serving += sequence->view() != nullptr && sequence->view()->serves() ? 1 : 0;
     ++(sequence->running() ? stats_.running : stats_.waiting);
+    const auto left = static_cast<int64_t>(sequence->tokens().size()) - sequence->computed();
+    if (left > 1 && !sequence->awaits_prefix()) stats_.prefill_tokens_ahead += left;
     stats_.paused += sequence->paused() ? 1 : 0;
     stats_.held += sequence->paused() || sequence->awaits_prefix() ? 1 : 0;
   }

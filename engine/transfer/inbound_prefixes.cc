@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/transfer/scd_payload.h"
 #include "engine/transfer_frames.h"
+#include "kernels/numerics.h"
 
 namespace invar::engine {
 namespace {
@@ -53,6 +55,8 @@ std::string_view NameOf(const TransferFault fault) {
       return "no_room";
     case TransferFault::kForgotten:
       return "forgotten";
+    case TransferFault::kSlower:
+      return "slower";
   }
   return "";
 }
@@ -103,8 +107,46 @@ std::string InboundPrefixes::WordsOf(const std::string& provenance) const {
   return provenance;
 }
 
+double InboundPrefixes::ExpectedSeconds(const size_t point, const int32_t tokens,
+                                        const double tokens_per_second) const {
+  if (tokens_per_second <= 0) return 0.0;
+  const ScdProfile& profile = options_.profile->profile;
+  const ScdWork work = ScdWorkOf(profile, model_.spec(), profile.points[point], tokens);
+  const double flops_per_token = ScdPrefillFlops(model_.spec(), kStreamTokens) / kStreamTokens;
+  return (work.recompute_flops + work.reconstruct_flops) / (tokens_per_second * flops_per_token);
+}
+
+TransferProblem InboundPrefixes::ProblemOf(const PrefixWant& want, const LocalLoad& load) const {
+  const auto end = static_cast<int32_t>(want.tokens.size());
+  const models::ModelSpec& spec = model_.spec();
+  TransferProblem problem{.end = end,
+                          .here = {.have = want.have_state, .tokens_per_second = load.tokens_per_second},
+                          .size = {.have_kv = want.have_kv,
+                                   .page_tokens = kernels::kPageTokens,
+                                   .page_bytes = spec.page_bytes,
+                                   .state_bytes = spec.state_bytes}};
+  if (load.tokens_per_second > 0) {
+    problem.here.queue_seconds = static_cast<double>(load.tokens_ahead) / load.tokens_per_second;
+  }
+  if (want.profile == nullptr) return problem;
+  const ScdProfile& profile = want.profile->profile;
+  for (size_t point = 0; point < profile.points.size(); ++point) {
+    if (!options_.point.empty() && point != want.point) continue;
+    CodedWay way{.point = point, .kl = profile.qualities[point].kl};
+    for (size_t layer = 0; layer < profile.shape.layers.size(); ++layer) {
+      const int64_t bytes = ScdLayerBytes(profile.shape, profile.points[point], layer, end);
+      way.bytes += bytes;
+      if (ScdRowSourceOf(profile.points[point], layer) == ScdRowSource::kNone) way.last_bytes += bytes;
+    }
+    way.rebuild_seconds = rebuild_factor_ * ExpectedSeconds(point, end, load.tokens_per_second);
+    problem.codes.push_back(way);
+  }
+  return problem;
+}
+
 // Half of the time a request has left: what does not come is run here, and that takes time too.
-std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, const Request& request) {
+std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, const Request& request,
+                                              const LocalLoad& load) {
   if (source_ == nullptr || !request.transfer.allowed || !query.read || !query.write) return std::nullopt;
   const int32_t end = query.resume_limit;
   const cache::PrefixMatch have = cache_.Lookup(query);
@@ -131,6 +173,11 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
   if (request.transfer.coded && options_.profile != nullptr) {
     want.profile = options_.profile;
     want.point = PointToAskFor(options_);
+  }
+  prefill_rate_ = load.tokens_per_second;
+  if (options_.plans) {
+    want.problem = ProblemOf(want, load);
+    want.problem->here.have = have.state_tokens;
   }
   const int64_t ticket = ++last_ticket_;
   waiting_.emplace(ticket, std::move(waiting));
@@ -196,6 +243,8 @@ bool InboundPrefixes::BeginRebuild(Waiting& waiting, FetchedPrefix& fetched) {
   waiting.held = fetched.coded.held;
   waiting.point = fetched.coded.point;
   waiting.bytes = fetched.bytes;
+  waiting.plan = fetched.plan;
+  waiting.expected_s = ExpectedSeconds(waiting.point, fetched.coded.end, prefill_rate_);
   const std::span<const TokenId> tokens = std::span(waiting.tokens).first(static_cast<size_t>(fetched.coded.end));
   StatusOr<std::unique_ptr<ScdRebuild>> made = ScdRebuild::Make(model_, rows_max_, std::move(fetched.coded), tokens);
   if (!made.ok()) {
@@ -210,10 +259,15 @@ bool InboundPrefixes::BeginRebuild(Waiting& waiting, FetchedPrefix& fetched) {
 std::optional<FetchedPrefix> InboundPrefixes::GoOn(Waiting& waiting) {
   const TimeNs begin = clock_.Now();
   const StatusOr<bool> done = waiting.rebuild->GoOn();
-  stats_.rebuild_ns += clock_.Now() - begin;
+  const TimeNs took = clock_.Now() - begin;
+  stats_.rebuild_ns += took;
+  waiting.took += took;
   if (done.ok() && !*done) return std::nullopt;
-  FetchedPrefix made{.fault = std::nullopt, .bytes = waiting.bytes};
+  FetchedPrefix made{.fault = std::nullopt, .bytes = waiting.bytes, .plan = std::move(waiting.plan)};
   if (done.ok()) {
+    if (waiting.expected_s > 0) {
+      rebuild_factor_ = 0.5 * rebuild_factor_ + 0.5 * ToSeconds(waiting.took) / waiting.expected_s;
+    }
     made.image = waiting.rebuild->Take();
     waiting.scope.provenance = ProvenanceOf(*waiting.held, waiting.point);
   } else {
@@ -235,7 +289,7 @@ TimeNs InboundPrefixes::next_deadline() const {
 
 InboundPrefixes::Landed InboundPrefixes::Land(const int64_t ticket, const Waiting& waiting, FetchedPrefix fetched,
                                               const TimeNs now) {
-  Landed landed{.ticket = ticket, .before = waiting.before, .end = 0, .bytes = fetched.bytes};
+  Landed landed{.ticket = ticket, .before = waiting.before, .end = 0, .bytes = fetched.bytes, .plan = fetched.plan};
   if (!fetched.fault.has_value() && cache_.flushes() != waiting.flushes) fetched.fault = TransferFault::kForgotten;
   if (!fetched.fault.has_value() && !cache_.Adopt(waiting.scope, waiting.tokens, fetched.image, now)) {
     fetched.fault = TransferFault::kNoRoom;

@@ -26,6 +26,12 @@
 
 namespace invar::engine {
 
+// What a run here would meet.
+struct LocalLoad {
+  double tokens_per_second = 0;  // 0: not known yet.
+  int64_t tokens_ahead = 0;      // Of prompts that are being run.
+};
+
 class InboundPrefixes {
  public:
   // `source` may be null: nothing ever comes. `rows_max`: of one forward of the model. `wake`: something has come;
@@ -44,7 +50,7 @@ class InboundPrefixes {
 
   // Asks for what memory lacks of `query`, where the request allows it and it is enough to be worth it. Nullopt: there
   // is nothing to wait for; otherwise Take names the ticket within the timeout.
-  std::optional<int64_t> Begin(const cache::PrefixQuery& query, const Request& request);
+  std::optional<int64_t> Begin(const cache::PrefixQuery& query, const Request& request, const LocalLoad& load);
   // The request does not wait any more; nothing of it is taken up from here on.
   void Cancel(int64_t ticket);
 
@@ -56,6 +62,7 @@ class InboundPrefixes {
     int64_t bytes = 0;  // That crossed the link, used or not.
     std::string mode = {};
     std::string provenance = {};  // That it is cached under.
+    std::string plan = {};        // What was weighed.
   };
   // Also goes on with what is being made of codes, by one part of each.
   std::vector<Landed> Take();
@@ -88,7 +95,13 @@ class InboundPrefixes {
     std::shared_ptr<const HeldProfile> held = {};
     size_t point = 0;
     int64_t bytes = 0;
+    std::string plan = {};
+    double expected_s = 0;  // Of the rebuild, by operations alone.
+    TimeNs took = 0;
   };
+  TransferProblem ProblemOf(const PrefixWant& want, const LocalLoad& load) const;
+  // Of a rebuild, if its operations ran as fast as those of a prefill. 0: not known.
+  double ExpectedSeconds(size_t point, int32_t tokens, double tokens_per_second) const;
   // Whether it waits on: its codes are made a prefix of now.
   bool BeginRebuild(Waiting& waiting, FetchedPrefix& fetched);
   // One part; what it ended with, nullopt: it goes on.
@@ -106,6 +119,10 @@ class InboundPrefixes {
 
   std::map<int64_t, Waiting> waiting_;  // By ticket.
   int64_t rebuilding_ = 0;              // Of these.
+  // How much longer rebuilds take than their operations say. Decoders run on one thread without vectors of our own; a
+  // first one corrects it.
+  double rebuild_factor_ = 4.0;
+  double prefill_rate_ = 0;  // Last told.
   int64_t last_ticket_ = 0;
   TransferStats stats_;
 };

@@ -17,7 +17,9 @@ constexpr int32_t kNearTokens = kernels::kPageTokens;
 std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted, Take take) {
   std::shared_ptr<PrefixExport> self(new PrefixExport(engine, std::move(wanted), std::move(take)));
   if (self->wanted_.coded.has_value()) {
-    self->Run();
+    const Status posted = engine.LookUpCached({.scope = self->wanted_.scope, .tokens = self->wanted_.tokens},
+                                              [self](int32_t, const int64_t flushes) { self->TakeShelved(flushes); });
+    if (!posted.ok()) self->Give(posted);
     return self;
   }
   const auto tokens = static_cast<int32_t>(self->wanted_.tokens.size());
@@ -38,6 +40,18 @@ void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
                   .pages = std::move(image->pages),
                   .state = std::move(image->state),
                   .is_last = true});
+}
+
+void PrefixExport::TakeShelved(const int64_t flushes) {
+  flushes_ = flushes;
+  std::optional<CodeShelf::Codes> codes;
+  if (wanted_.shelf != nullptr) {
+    codes = wanted_.shelf->Find(CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens), flushes);
+  }
+  if (!codes.has_value()) return Run();
+  PrefixPart part{.end = static_cast<int32_t>(wanted_.tokens.size()), .is_last = true};
+  for (size_t layer = 0; layer < codes->size(); ++layer) part.codes.push_back({layer, std::move((*codes)[layer])});
+  Give(std::move(part));
 }
 
 void PrefixExport::Run() {
@@ -85,6 +99,12 @@ bool PrefixExport::Push(TokenEvent event) {
     part.pages = std::move(more->pages);
     Give(std::move(part));
   } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
+    if (wanted_.shelf != nullptr) {
+      kept_.resize(wanted_.coded->held->profile.shape.layers.size());
+      for (const CodedPart& more : codes->parts) {
+        kept_[more.layer].insert(kept_[more.layer].end(), more.bytes.begin(), more.bytes.end());
+      }
+    }
     part.codes = std::move(codes->parts);
     Give(std::move(part));
   } else if (auto* const finished = std::get_if<FinishedEvent>(&event); finished != nullptr) {
@@ -93,6 +113,9 @@ bool PrefixExport::Push(TokenEvent event) {
       part.state = std::move(finished->image->state);
     }
     part.is_last = true;
+    if (!kept_.empty()) {
+      wanted_.shelf->Put(CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens), flushes_, std::move(kept_));
+    }
     Give(std::move(part));
   } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {
     Give(std::move(failed->status));

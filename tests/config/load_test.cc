@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"path_control", "model:\n  path: \"a\\x01b\"\n", "without control characters"},
         BadFile{"path_nul", "model:\n  path: \"a\\0b\"\n", "without control characters"},
         BadFile{"path_long", "model:\n  path: " + std::string(5000, 'a') + "\n", "at most 4096 bytes"},
-        BadFile{"tokens_text", "auth:\n  tokens: secret\n", "a list of {tenant, sha256, admin}"},
+        BadFile{"tokens_text", "auth:\n  tokens: secret\n", "a list of {tenant, sha256, admin, instance}"},
         BadFile{"tokens_plain", Tokens("secret"), "wants a section of keys"},
         BadFile{"tokens_unknown_key", Tokens("{tenant: a, sha256: b, token: c}"), "unknown key 'auth.tokens.token'"},
         BadFile{"tokens_near_key", Tokens("{tenat: a}"), "did you mean 'tenant'?"},

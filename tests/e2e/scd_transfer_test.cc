@@ -54,6 +54,7 @@ class ScdBetweenDaemons : public ::testing::Test {
     config::Config config = TinyConfig();
     config.model.path = FineTune();
     config.transfer.role = "decode";
+    config.transfer.choose = "always";
     config.transfer.producers = producers;
     config.transfer.profile = Profile();
     return config;
@@ -185,6 +186,26 @@ TEST_F(ScdBetweenDaemons, OneProducerServesSeveralAndOthersAreRefused) {
   ExpectLocal(consumer, 0, engine::TransferFault::kRefused);
 }
 
+TEST_F(ScdBetweenDaemons, WhatWentOutOnceIsNotRunAgainUntilItIsFlushed) {
+  RunningDaemon producer(ProducerConfig());
+  const std::string address = "a=" + producer.daemon().grpc_address();
+  std::vector<std::vector<uint32_t>> bits;
+  for (int i = 0; i < 3; ++i) {
+    RunningDaemon consumer(ConsumerConfig(address));
+    const Outcome outcome = Collect(*consumer.NewStub(), Any(0));
+    EXPECT_EQ(outcome.finished.reuse().transferred_tokens(), kPrompt - 1);
+    bits.push_back(outcome.logit_bits);
+    EXPECT_EQ(producer.stats().submitted, i == 2 ? 2 : 1);
+    EXPECT_GT(MetricSum(HttpGet(producer.daemon().ops_address(), "/metrics").body, "invar_transfer_codes_kept_bytes"),
+              0);
+    if (i == 1) {
+      ASSERT_TRUE(producer.daemon().model()->engine->FlushCache({}).ok());
+    }
+  }
+  EXPECT_EQ(bits[0], bits[1]);
+  EXPECT_EQ(bits[0], bits[2]);
+}
+
 TEST_F(ScdBetweenDaemons, TheDeploymentMayAllowIt) {
   RunningDaemon producer(ProducerConfig());
   config::Config config = ConsumerConfig("a=" + producer.daemon().grpc_address());
@@ -202,11 +223,9 @@ std::vector<std::string> ProducerArguments(const std::string& profile) {
   return {"--set", "transfer.role=prefill", "--set", "transfer.profile=" + profile};
 }
 std::vector<std::string> ConsumerArguments(const std::string& address, const std::string& profile) {
-  return {"--set", "model.path=" + FineTune(),
-          "--set", "transfer.role=decode",
-          "--set", "transfer.producers=a=" + address,
-          "--set", "transfer.profile=" + profile,
-          "--set", "transfer.lease=1s"};
+  return {"--set", "model.path=" + FineTune(),        "--set", "transfer.role=decode",
+          "--set", "transfer.producers=a=" + address, "--set", "transfer.profile=" + profile,
+          "--set", "transfer.choose=always",          "--set", "transfer.lease=1s"};
 }
 
 TEST_F(ScdBetweenDaemons, AKilledProducerCostsALocalRunAndNothingElse) {

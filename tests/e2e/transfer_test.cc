@@ -56,11 +56,18 @@ class TransferBetweenDaemons : public testing::Test {
   static config::Config ConsumerConfig(const std::string& producers) {
     config::Config config = TinyConfig();
     config.transfer.role = "decode";
+    config.transfer.choose = "always";
     config.transfer.producers = producers;
     config.transfer.lease = milliseconds(1000);
     return config;
   }
   // Bits that a run gives which reads nothing from anywhere.
+  // One that weighs, and knows how fast it is itself.
+  static void Practise(v1::GenerationService::Stub& stub) {
+    v1::GenerateRequest request = Prompt(77, 2048);
+    request.mutable_kv_policy()->set_transfer(v1::KvPolicy::NO_TRANSFER);
+    EXPECT_TRUE(Collect(stub, request).status.ok());
+  }
   static std::vector<uint32_t> Cold(v1::GenerationService::Stub& stub, v1::GenerateRequest request) {
     request.mutable_cache()->set_bypass_read(true);
     request.mutable_cache()->set_bypass_write(true);
@@ -168,6 +175,49 @@ TEST_F(TransferBetweenDaemons, AnotherProducerIsAskedWhereOneIsDown) {
   }
 }
 
+// Wherever this runs, a prompt that lies ready is sooner fetched than run, and one that does not is sooner run here. A
+// busy machine may let a producer answer too late to be of use, but never ask the wrong one.
+TEST_F(TransferBetweenDaemons, TheOneThatHasItIsAskedAndNobodyElse) {
+  RunningDaemon cold(ProducerConfig());
+  RunningDaemon warm(ProducerConfig());
+  config::Config config =
+      ConsumerConfig("cold=" + cold.daemon().grpc_address() + ", warm=" + warm.daemon().grpc_address());
+  config.transfer.choose = "shortest";
+  RunningDaemon consumer(config);
+  const auto stub = consumer.NewStub();
+  Practise(*stub);
+  int landed = 0;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    const v1::GenerateRequest request = Prompt(seed, 3000);
+    EXPECT_TRUE(Collect(*warm.NewStub(), request).status.ok());
+    const Outcome outcome = Collect(*stub, request);
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, request));
+    landed += outcome.finished.reuse().transferred_tokens() > 0 ? 1 : 0;
+    if (outcome.finished.reuse().transferred_tokens() == 0) continue;
+    EXPECT_NE(outcome.finished.kv().transfer_plan().find("of: here"), std::string::npos)
+        << outcome.finished.kv().transfer_plan();
+  }
+  EXPECT_GT(landed, 0);
+  EXPECT_EQ(cold.stats().submitted, 0) << "it was asked what it has, and nothing more";
+  EXPECT_EQ(consumer.stats().transfer.begun, 8);
+}
+
+TEST_F(TransferBetweenDaemons, WhatIsSoonerRunHereIsRunHere) {
+  RunningDaemon producer(ProducerConfig());
+  config::Config config = ConsumerConfig("a=" + producer.daemon().grpc_address());
+  config.transfer.choose = "shortest";
+  RunningDaemon consumer(config);
+  const auto stub = consumer.NewStub();
+  Practise(*stub);
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    const Outcome outcome = Collect(*stub, Prompt(seed, 1500));
+    EXPECT_EQ(outcome.finished.reuse().transferred_tokens(), 0);
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(seed, 1500)));
+  }
+  EXPECT_EQ(Faults(consumer, engine::TransferFault::kSlower) + Faults(consumer, engine::TransferFault::kBusy), 4);
+  EXPECT_EQ(producer.stats().submitted, 0);
+}
+
 TEST_F(TransferBetweenDaemons, IsBehindTokensAndTls) {
   const CertificateSet certificates = MakeCertificates();
   const auto tls = [&](config::Config& config) {
@@ -178,7 +228,7 @@ TEST_F(TransferBetweenDaemons, IsBehindTokensAndTls) {
   config::Config config = ProducerConfig();
   tls(config);
   config.auth.tokens = {{.tenant = "other", .sha256 = ToHex(Sha256("another"))},
-                        {.tenant = "decode", .sha256 = ToHex(Sha256(kToken)), .admin = true}};
+                        {.tenant = "decode", .sha256 = ToHex(Sha256(kToken)), .instance = true}};
   RunningDaemon producer(config);
   std::string address = producer.daemon().grpc_address();
   address = "localhost" + address.substr(address.rfind(':'));
@@ -201,8 +251,8 @@ TEST_F(TransferBetweenDaemons, IsBehindTokensAndTls) {
   ExpectFallback(unknown, 2, engine::TransferFault::kDenied);
   config::Config other_tenant = good;
   other_tenant.transfer.token_file = WriteFile("other", "another");
-  RunningDaemon not_admin(other_tenant);
-  ExpectFallback(not_admin, 3, engine::TransferFault::kDenied);
+  RunningDaemon of_a_tenant(other_tenant);
+  ExpectFallback(of_a_tenant, 3, engine::TransferFault::kDenied);
   config::Config no_certificate = good;
   no_certificate.transfer.tls_certificate.clear();
   no_certificate.transfer.tls_key.clear();
@@ -258,8 +308,8 @@ std::vector<std::string> ProducerArguments() {
   return {"--set", "transfer.role=prefill", "--set", "transfer.lease=1s"};
 }
 std::vector<std::string> ConsumerArguments(const std::string& address) {
-  return {"--set", "transfer.role=decode", "--set", "transfer.producers=a=" + address,
-          "--set", "transfer.lease=1s",    "--set", "transfer.timeout=10s"};
+  return {"--set", "transfer.role=decode", "--set", "transfer.producers=a=" + address, "--set", "transfer.lease=1s",
+          "--set", "transfer.timeout=10s", "--set", "transfer.choose=always"};
 }
 
 // Bug case 34: a producer that dies at any moment of a transfer.

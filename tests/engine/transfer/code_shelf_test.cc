@@ -1,0 +1,60 @@
+// What is kept of codes, for whom, and for how long.
+#include "engine/code_shelf.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+namespace invar::engine {
+namespace {
+
+CodeShelf::Codes Codes(const size_t bytes, const int mark) {
+  return {std::vector<std::byte>(bytes, static_cast<std::byte>(mark)), {}};
+}
+
+Digest Key(const std::string& name) { return Sha256(name); }
+
+TEST(CodeShelf, GivesWhatWasPutUntilTheCacheIsFlushed) {
+  CodeShelf shelf(1000);
+  shelf.Put(Key("a"), 3, Codes(10, 7));
+  ASSERT_TRUE(shelf.Find(Key("a"), 3).has_value());
+  EXPECT_EQ(*shelf.Find(Key("a"), 3), Codes(10, 7));
+  EXPECT_FALSE(shelf.Find(Key("b"), 3).has_value());
+  EXPECT_FALSE(shelf.Has(Key("a"), 4));
+  EXPECT_FALSE(shelf.Find(Key("a"), 4).has_value());
+  EXPECT_EQ(shelf.bytes(), 0) << "and it is gone";
+}
+
+TEST(CodeShelf, TheLeastRecentlyUsedGoFirst) {
+  CodeShelf shelf(100);
+  for (const char* const name : {"a", "b", "c"}) shelf.Put(Key(name), 0, Codes(30, name[0]));
+  EXPECT_TRUE(shelf.Find(Key("a"), 0).has_value());
+  shelf.Put(Key("d"), 0, Codes(50, 'd'));
+  EXPECT_TRUE(shelf.Has(Key("a"), 0));
+  EXPECT_FALSE(shelf.Has(Key("b"), 0));
+  EXPECT_FALSE(shelf.Has(Key("c"), 0));
+  EXPECT_EQ(shelf.bytes(), 80);
+  shelf.Put(Key("e"), 0, Codes(101, 'e'));
+  EXPECT_FALSE(shelf.Has(Key("e"), 0)) << "more than there is room for";
+  EXPECT_EQ(shelf.bytes(), 80);
+  shelf.Put(Key("a"), 0, Codes(10, 'A'));
+  EXPECT_EQ(shelf.bytes(), 60);
+}
+
+TEST(CodeShelf, NobodySharesWhatIsAnothers) {
+  const auto held = std::make_shared<HeldProfile>();
+  held->digest = "abc";
+  held->profile.points = {{.name = "p"}, {.name = "q"}};
+  const CodedExport coded{.held = held, .point = 0};
+  const std::vector<TokenId> tokens = {TokenId(1), TokenId(2)};
+  const Digest key = CodeShelf::KeyOf(coded, {.tenant = "t"}, tokens);
+  EXPECT_EQ(CodeShelf::KeyOf(coded, {.tenant = "t"}, tokens), key);
+  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "u"}, tokens), key);
+  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "t", .salt = "s"}, tokens), key);
+  EXPECT_NE(CodeShelf::KeyOf({.held = held, .point = 1}, {.tenant = "t"}, tokens), key);
+  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "t"}, std::span(tokens).first(1)), key);
+}
+
+}  // namespace
+}  // namespace invar::engine
