@@ -116,28 +116,31 @@ def measure(options):
     way = "any" if coded else "exact"
     rows = []
     try:
-        for tokens in options.prompts:
-            for repeat in range(options.repeat):
-                here = consumer.ask(prompt(f"{tokens} {repeat}", tokens), "none", f"here {tokens} {repeat}")
-                for megabits in options.links:
-                    shape(megabits)
-                    for warm in ([False, True] if coded else [True, False]):
-                        # A salt of its own: nothing of it is cached but what is meant to be.
-                        salt = f"{tokens} {repeat} {megabits}" + ("" if coded else f" {warm}")
-                        words = prompt(f"{tokens} {repeat}", tokens)
-                        if warm and coded:
-                            consumer.flush()  # The producer has the codes of the row before.
-                        elif warm:
-                            producer.ask(words, "none", salt)
-                        answer = consumer.ask(words, way, salt)
-                        kv = answer["kv"]
-                        row = {
-                            "tokens": tokens, "link_mbit": megabits, "way": ("codes, " if coded else "") + ("ready there" if warm else "run there"),
-                            "first_token_s": answer["timing"]["first_token_s"], "here_s": here["timing"]["first_token_s"],
-                            "bytes": kv["transfer_bytes"], "mode": kv.get("transfer_mode", ""),
-                            "link_s": kv["transfer_bytes"] / (megabits * 1e6 / 8), "plan": kv.get("transfer_plan", "")}
-                        rows.append(row)
-                        print(json.dumps(row), file=sys.stderr, flush=True)
+        for megabits in options.links:
+            shape(megabits)
+            # What is known of the link before is forgotten by then.
+            time.sleep(11 if options.choose == "shortest" else 0)
+            for tokens, repeat in ((t, r) for t in options.prompts for r in range(options.repeat)):
+                # A salt of its own: nothing of it is cached but what is meant to be.
+                name = f"{tokens} {repeat} {megabits}"
+                words = prompt(f"{tokens} {repeat}", tokens)
+                here = consumer.ask(words, "none", f"here {name}")
+                for warm in ([False, True] if coded else [True, False]):
+                    salt = name if coded else f"{name} {warm}"
+                    if warm and coded:
+                        consumer.flush()  # The producer has the codes of the row before.
+                    elif warm:
+                        producer.ask(words, "none", salt)
+                    answer = consumer.ask(words, way, salt)
+                    kv = answer["kv"]
+                    row = {
+                        "tokens": tokens, "link_mbit": megabits,
+                        "way": ("codes, " if coded else "") + ("ready there" if warm else "run there"),
+                        "first_token_s": answer["timing"]["first_token_s"], "here_s": here["timing"]["first_token_s"],
+                        "bytes": kv["transfer_bytes"], "mode": kv.get("transfer_mode", ""),
+                        "link_s": kv["transfer_bytes"] / (megabits * 1e6 / 8), "plan": kv.get("transfer_plan", "")}
+                    rows.append(row)
+                    print(json.dumps(row), file=sys.stderr, flush=True)
     finally:
         consumer.stop()
         producer.stop()

@@ -334,7 +334,7 @@ std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job
     {
       const MutexLock lock(producer->mu);
       one->pass = producer->breaker.Admit(clock_.Now());
-      one->request.set_padding_bytes(producer->link.padding_wanted());
+      one->request.set_padding_bytes(producer->link.padding_wanted(clock_.Now()));
     }
     if (one->pass == CircuitBreaker::Pass::kRefused) continue;
     *one->request.mutable_open() = open.open();
@@ -377,7 +377,7 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
       continue;
     }
     const MutexLock lock(one.producer->mu);
-    one.producer->link.Answered(ToSeconds(one.end - one.begin), std::ssize(one.response.padding()));
+    one.producer->link.Answered(ToSeconds(one.end - one.begin), std::ssize(one.response.padding()), one.end);
     quotes[i] = {.sends_as_is = one.response.as_is(),
                  .sends_codes = one.response.codes(),
                  .cached = one.response.cached_tokens(),
@@ -474,7 +474,8 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::Prefix
     // A prefix that lay ready begins to come at once.
     const bool lay_ready = first_chunk - begin < (end - begin) / 4;
     const MutexLock lock(producer.mu);
-    producer.link.Came(fetched.bytes - first_bytes, ToSeconds(end - first_chunk), lay_ready && !fetched.coded.held);
+    producer.link.Came(fetched.bytes - first_bytes, ToSeconds(end - first_chunk), lay_ready && !fetched.coded.held,
+                       end);
   }
   return fetched;
 }

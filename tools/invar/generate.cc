@@ -195,6 +195,8 @@ std::string ToJson(const Answer& answer) {
                {"full_bytes", f.kv().full_bytes()},
                {"transfer_bytes", f.kv().transfer_bytes()},
                {"transfer_mode", f.kv().transfer_mode()},
+               {"transfer_plan", f.kv().transfer_plan()},
+               {"scd_profile", f.kv().scd_profile()},
                {"numerics_id", f.kv().numerics_id()}};
   out["timing"] = {{"queue_s", f.timing().queue_seconds()},
                    {"prefill_s", f.timing().prefill_seconds()},

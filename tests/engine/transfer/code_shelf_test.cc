@@ -45,15 +45,19 @@ TEST(CodeShelf, TheLeastRecentlyUsedGoFirst) {
 TEST(CodeShelf, NobodySharesWhatIsAnothers) {
   const auto held = std::make_shared<HeldProfile>();
   held->digest = "abc";
-  held->profile.points = {{.name = "p"}, {.name = "q"}};
+  held->profile.points.resize(2);
+  held->profile.points[1].name = "other";
   const CodedExport coded{.held = held, .point = 0};
   const std::vector<TokenId> tokens = {TokenId(1), TokenId(2)};
-  const Digest key = CodeShelf::KeyOf(coded, {.tenant = "t"}, tokens);
-  EXPECT_EQ(CodeShelf::KeyOf(coded, {.tenant = "t"}, tokens), key);
-  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "u"}, tokens), key);
-  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "t", .salt = "s"}, tokens), key);
-  EXPECT_NE(CodeShelf::KeyOf({.held = held, .point = 1}, {.tenant = "t"}, tokens), key);
-  EXPECT_NE(CodeShelf::KeyOf(coded, {.tenant = "t"}, std::span(tokens).first(1)), key);
+  const auto of = [&](const CodedExport& by, const std::string& tenant, const std::string& salt, const size_t count) {
+    return CodeShelf::KeyOf(by, {.tenant = tenant, .salt = salt, .provenance = {}}, std::span(tokens).first(count));
+  };
+  const Digest key = of(coded, "t", "", 2);
+  EXPECT_EQ(of(coded, "t", "", 2), key);
+  EXPECT_NE(of(coded, "u", "", 2), key);
+  EXPECT_NE(of(coded, "t", "s", 2), key);
+  EXPECT_NE(of({.held = held, .point = 1}, "t", "", 2), key);
+  EXPECT_NE(of(coded, "t", "", 1), key);
 }
 
 }  // namespace
