@@ -40,9 +40,7 @@ Step Admission::PlanAndAdmit(const double prefill_rate) {
 MemoryNeed Admission::Need() {
   TakeSnapshot();
   LookUpNext();
-  return {.all_pages = memory_plan_.PagesBeside(0),
-          .free_pages = snapshot_.free_pages,
-          .wanted = FindPagesWanted(snapshot_, limits_)};
+  return {.free_pages = snapshot_.free_pages, .wanted = FindPagesWanted(snapshot_, limits_)};
 }
 
 int32_t Admission::pages() const { return memory_plan_.PagesBeside(share_.drafters_bytes()); }

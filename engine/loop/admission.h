@@ -29,7 +29,6 @@ inline constexpr TimeNs kPauseGraceNs = 1'000'000'000;
 
 // Of pages, in the fast tier.
 struct MemoryNeed {
-  int32_t all_pages = 0;  // Drafters' share and all.
   int32_t free_pages = 0;
   PagesWanted wanted;
 };

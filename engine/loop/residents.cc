@@ -62,17 +62,19 @@ void Residents::ShareMemory() {
   const bool is_short = need.free_pages < need.wanted.running + need.wanted.next;
   const bool yields = is_short && !rounds_.on() && !eager_;
   int64_t kept_pages = 0;  // Views of those who are away grow on.
+  bool all_out = true;
   for (const auto& [id, sequence] : live_) {
+    all_out = all_out && (!sequence->has_lease() || sequence->away_pages() > 0);
     if (sequence->away() != nullptr) kept_pages += kViewGrowthPages;
     if (yields && sequence->away() == nullptr) speculator_.DropView(*sequence);
   }
-  // In any case they leave what the next to come needs for itself.
+  // Once all are out, views leave what the next to come needs: it is in the fast tier as a whole at first.
   const int64_t page_bytes = cache_.memory().pages().block_bytes();
-  const int64_t beside = std::min(share_.shared_bytes(), int64_t{need.all_pages - need.wanted.next} * page_bytes);
   const int64_t free_pages = std::max(0, need.free_pages - need.wanted.running);
+  const int64_t spare_pages = need.free_pages - need.wanted.running - (all_out ? need.wanted.next : 0);
+  const int64_t beside = std::min(share_.shared_bytes(), share_.drafters_bytes() + spare_pages * page_bytes);
   const int64_t kept = kept_pages == 0 ? 0 : speculator_.stats().drafter_bytes + kept_pages * page_bytes;
-  share_.Fit(std::min(yields ? kept : share_.shared_bytes(), std::max<int64_t>(0, beside)), free_pages * page_bytes,
-             clock_.Now());
+  share_.Fit(yields ? kept : std::max(kept, beside), free_pages * page_bytes, clock_.Now());
 }
 
 // For a newcomer others move out only while the link serves one more. Once somebody is out, all go: a token at a time

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace invar::engine {
 namespace {
@@ -20,7 +21,9 @@ bool Rounds::GoOn(const bool alone) {
   if (tier_ == nullptr) return false;
   if (steps_++ % kChooseEvery == 0) Choose();
   Collect();
+  const bool others_ran = std::exchange(others_ran_, false);
   if (rounds_.empty()) return false;
+  if (!on() && !alone && others_ran) return EndOpenRounds();
   const StaggerStep step = Plan();
   for (const int64_t id : step.stream) {
     Sequence& sequence = live_.Find(SequenceId(id));
@@ -38,6 +41,18 @@ bool Rounds::GoOn(const bool alone) {
     if (sequence.round().stream != nullptr) sequence.SetWaits(false);
   }
   return true;
+}
+
+// Rounds do not pay, and others get on: who is away waits for room to come back, as in the queue. A stream that has
+// begun is used.
+bool Rounds::EndOpenRounds() {
+  bool any = false;
+  for (const RoundView& round : rounds_) {
+    if (round.phase != RoundPhase::kFetching && round.phase != RoundPhase::kFetched) continue;
+    live_.Find(SequenceId(round.id)).SetWaits(false);
+    any = true;
+  }
+  return any;
 }
 
 // Everybody who is away waits, unless it is said otherwise.
@@ -58,7 +73,7 @@ RoundView Rounds::ViewOf(const Sequence& sequence) const {
   // The last token that it may generate needs no row behind it.
   const int32_t most = std::min(options_.limits.draft_max, sequence.output_left() - 1);
   const std::optional<int32_t> told = sequence.request().speculation.draft_tokens;
-  // Where rounds do not pay, those who are still away decode on what streams by, in the forwards of the others.
+  // Where rounds do not pay, those who are still away decode on what streams by.
   view.draft_min = std::min(most, told.value_or(on() ? choice_.draft_min : 0));
   view.draft_max = std::max(view.draft_min, std::min(most, told.value_or(on() ? choice_.draft_max : 0)));
   if (round.draft_ended || speculator_.ViewTokens(sequence) == 0) view.draft_min = view.draft_max = drafted;
@@ -126,6 +141,10 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
   if (tier_ == nullptr) return 0;
   const SlowTierStats now = tier_->stats();
   const TimeNs waited = now.stall_ns - seen_.stall_ns;
+  others_ran_ = std::any_of(spans.begin(), spans.end(), [this](const Span& span) {
+    const Sequence* const sequence = live_.FindOrNull(span.sequence);
+    return sequence == nullptr || sequence->away_pages() == 0;
+  });
   ForwardWork work;
   bool decodes = !spans.empty();
   for (const Span& span : spans) {
@@ -161,7 +180,7 @@ RoundDemand Rounds::Demand() const {
     if (!DraftsOnViews(*sequence)) continue;
     ++demand.requests;
     demand.tokens += static_cast<int64_t>(sequence->tokens().size());
-    demand.output_left += sequence->output_left();
+    demand.output_tokens += sequence->output_tokens() + sequence->output_left();
     demand.viewed_tokens += speculator_.ViewTokens(*sequence);
     acceptance += speculator_.acceptance(*sequence);
   }
@@ -173,8 +192,10 @@ RoundDemand Rounds::Demand() const {
 void Rounds::Choose() {
   const RoundDemand demand = Demand();
   const VerifyLimits verify{.rows = options_.rows_max, .staging_bytes = tier_->staging_bytes()};
-  choice_ = rates_.Choose(demand, options_.limits, verify);
-  if (!rates_.known() || demand.requests == 0) return;
+  // One wrong guess in a first verify says next to nothing: nothing is known before a few.
+  const bool known = rates_.known() && verifies_ >= RoundProbes::kVerifies;
+  choice_ = rates_.Choose(known ? demand : RoundDemand{}, options_.limits, verify);
+  if (!known || demand.requests == 0) return;
   // One more than decode plainly, so that somebody has to move out for it.
   if (probes_.Look(on(), verifies_, clock_.Now())) {
     choice_.mode = DecodeMode::kStaggered;

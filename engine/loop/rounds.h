@@ -53,6 +53,7 @@ class Rounds {
   void Choose();
   RoundDemand Demand() const;
   bool together() const { return options_.synchronous || choice_.together; }
+  bool EndOpenRounds();
   void Collect();
   RoundView ViewOf(const Sequence& sequence) const;
   StaggerStep Plan();
@@ -71,6 +72,7 @@ class Rounds {
   ModeChoice choice_{};  // Of the last look.
   int64_t steps_ = 0;
   int64_t verifies_ = 0;
+  bool others_ran_ = false;  // In the last step: somebody who is not away.
   // What the rates know of.
   SlowTierStats seen_;
   Speculator::ViewCosts seen_costs_;

@@ -73,7 +73,7 @@ TierRates::Load TierRates::LoadOf(const RoundDemand& demand) {
   load.view_bytes = view_bytes_ > 0 ? view_bytes_ * load.tokens
                                     : kGuessedViewShare * load.full_bytes + static_cast<double>(state_bytes_);
   const double once = view_s_ * load.tokens + move_s_ * load.stream_bytes;
-  load.once_s = once * requests / std::max<double>(1, static_cast<double>(demand.output_left));
+  load.once_s = once * requests / std::max<double>(1, static_cast<double>(demand.output_tokens));
   return load;
 }
 
@@ -89,7 +89,7 @@ ModeChoice TierRates::BestRounds(const Load& load, const int32_t requests, const
   const double link_s = link_s_ * load.stream_bytes;
   const auto staged = static_cast<int32_t>(
       std::clamp(static_cast<double>(verify.staging_bytes) / std::max(1.0, load.stage_bytes), 1.0, 1e6));
-  for (int32_t draft = 0; draft <= limits.draft_max; ++draft) {
+  for (int32_t draft = 1; draft <= limits.draft_max; ++draft) {
     const int32_t rows = draft + 1;
     const double tokens = requests * ExpectedRun(load.acceptance, draft);
     const auto drafts = [&](const double at_once) {
@@ -105,7 +105,8 @@ ModeChoice TierRates::BestRounds(const Load& load, const int32_t requests, const
     };
     const int32_t group = std::clamp(std::min({requests, staged, verify.streams, verify.rows / rows}), 1, requests);
     const double apart = std::max(drafts(std::max(1, requests - 1)) + verifies(1), requests * link_s);
-    const double together = drafts(requests) + std::max(verifies(group), requests * link_s);
+    // What reads and checks layers takes a core from who computes: little of it is hidden behind one forward.
+    const double together = drafts(requests) + verifies(group) + requests * link_s;
     const double cycle = std::min(apart, together) + tokens * load.once_s;
     if (cycle > kGapShare * limits.gap_s_max) continue;
     if (tokens / cycle <= best.tokens_per_s) continue;

@@ -3,7 +3,7 @@
 // drafts. Says of rounds
 //   cycle   K drafts of m requests + their verifies + what making and moving them takes, shared out over their answers
 //   tokens  m E(K), E as in cost_model.h
-// (K may be 0: nobody drafts, what is away streams by a token at a time), where the verifies go together, so many in a
+// where the verifies go together, so many in a
 // forward as there is memory for streams, or one after another while others draft, and a stream takes at least what its
 // bytes take on the link. Of plain decoding: a step of as many requests as their full KV has room. Where nothing is
 // known yet, rounds are tried: only they can tell. Pure but for what it remembers; no clock. Threads: engine thread
@@ -22,9 +22,9 @@ namespace invar::engine {
 // Requests that want to be verified on full KV, those that wait included, and the memory there is for them.
 struct RoundDemand {
   int32_t requests = 0;
-  int64_t tokens = 0;       // Of all of them.
-  int64_t output_left = 0;  // Tokens that they may yet generate.
-  int64_t view_bytes = 0;   // That drafters hold, for `viewed_tokens` tokens.
+  int64_t tokens = 0;         // Of all of them.
+  int64_t output_tokens = 0;  // That they generate in all, as far as they may.
+  int64_t view_bytes = 0;     // That drafters hold, for `viewed_tokens` tokens.
   int64_t viewed_tokens = 0;
   double acceptance = 0.0;      // Of drafts on views lately.
   int64_t budget_bytes = 0;     // For full KV, states and views together.

@@ -46,6 +46,18 @@ inline std::vector<Subject> SpeculationSubjects() {
           {"dense", testing::GoldenFolder("qwen3"), kType}};
 }
 
+// Moves when told to, and by `tick` each time that it is asked: so whatever is timed takes some.
+class TickingClock final : public Clock {
+ public:
+  TimeNs Now() const override { return now_ += tick_; }
+  void Advance(const TimeNs by) { now_ += by; }
+  void SetTick(const TimeNs tick) { tick_ = tick; }
+
+ private:
+  mutable TimeNs now_ = 0;  // The engine thread's.
+  TimeNs tick_ = 0;
+};
+
 // Request `index` of many: a phrase over and over, with penalties and stop tokens that wait for `min_tokens` in turn.
 inline Request RepetitiveRequest(const size_t index, const size_t length, const int32_t output_tokens,
                                  const int32_t min_tokens, const Sampling& sampling, const int32_t vocabulary) {
@@ -169,7 +181,7 @@ class NotingModel : public models::Model {
 
 struct Rig {
   testing::TinyModel tiny;
-  SimulatedClock clock;
+  TickingClock clock;
   sim::DraftTruths truths;
   std::set<uint64_t> seen;
   std::unique_ptr<Engine> engine;

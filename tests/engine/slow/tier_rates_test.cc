@@ -51,7 +51,7 @@ TierRates Measured(const double link_bytes_per_s) {
 RoundDemand Tight(const double acceptance) {
   return {.requests = 8,
           .tokens = 8 * 8'000,
-          .output_left = 8 * 1'000,
+          .output_tokens = 8 * 1'000,
           .view_bytes = 4 * 20 * kMb,
           .viewed_tokens = 4 * 8'000,
           .acceptance = acceptance,
@@ -75,7 +75,7 @@ TEST(TierRates, ExpectOfRoundsWhatTheyTakeOnThisMachine) {
   EXPECT_EQ(choice.draft_min, 8);
   EXPECT_TRUE(choice.together) << "one forward for all verifies, and the link is fast";
   const double drafts = 8 * (0.010 + 8 * (0.001 + 0.25 * 0.008 + 0.0008));
-  const double verify = 0.010 + 8 * (9 * (0.001 + 0.0008) + 0.008);
+  const double verify = 0.010 + 8 * (9 * (0.001 + 0.0008) + 0.008) + 8 * 0.004;
   EXPECT_NEAR(choice.tokens_per_s, 8 * 9 / (drafts + verify), 0.05 * 8 * 9 / (drafts + verify));
   EXPECT_NEAR(choice.gain, 8 * 9 / (drafts + verify) / PlainTokensPerSecond(3), 0.1);
 }
@@ -110,7 +110,7 @@ TEST(TierRates, ForgetNoViewWhenNobodyHasOneAnyMore) {
 TEST(TierRates, CountWhatViewsTakeToBeMade) {
   TierRates rates = Measured(20e9);
   RoundDemand short_answers = Tight(0.99);
-  short_answers.output_left = 8 * 20;
+  short_answers.output_tokens = 8 * 20;
   const double before = rates.Choose(short_answers, {.draft_max = 32}, {}).gain;
   rates.ViewsMade(8'000, 500 * kMs);
   rates.MovedOut(80 * kMb, 100 * kMs);
