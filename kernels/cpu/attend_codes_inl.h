@@ -347,9 +347,10 @@ static void AttendCodesOf(const AttentionTile& t, const AttentionPartial& p, con
   if (row < rows) AttendRows<kKeyBits, kValueBits, 1>(t, p, head, row, log_degrees, ahead);
 }
 
-// `next`: the head block that comes after this one.
+// `next`: the head block that comes after this one, with its log degrees.
 static void AttendCodes(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                        const float* log_degrees, const std::byte* next) {
+                        const float* log_degrees, const std::byte* next, const float* next_log_degrees) {
+  for (int i = 0; i < 64 && next_log_degrees != nullptr; i += 16) PrefetchNear(next_log_degrees + i);
   PrepareRanges(t, head);
   const auto* begin = reinterpret_cast<const char*>(next);
   const NextLines lines{begin, begin + head.bytes};

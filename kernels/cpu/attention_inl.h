@@ -220,7 +220,7 @@ static void AttentionSuperblock(const AttentionTile& t, const int64_t superblock
     if (block < coded) {
       EncodedHeadBlock head = t.body.head;
       head.block = BlockAt(t, block);
-      AttendCodes(t, p, head, LogDegreesOf(t, block), BlockAt(t, next));
+      AttendCodes(t, p, head, LogDegreesOf(t, block), BlockAt(t, next), LogDegreesOf(t, next));
     } else if (t.bf16) {
       AttendBlock<Bf16Product>(t, p, block, next);
     } else {
