@@ -1,7 +1,7 @@
 // Engine: owns the model, the sequences and all their memory; one thread runs steps.
-//   Submit -> inbox -> Scheduler::Plan -> Model::Forward -> sample -> EventSink
-// Threads: Submit, Cancel, Resume, FlushCache, ReportCache, ExplainPlan, Abort, Stats from any thread; everything else
-// happens on the engine thread, or inside RunOneStep for callers that drive the engine themselves (simulation, tests).
+//   Submit -> inbox -> Plan (schedule/scheduler.h) -> Model::Forward -> sample -> EventSink
+// Threads: any, unless a function says otherwise; all work happens on the engine thread, or inside RunOneStep for
+// callers that drive the engine themselves (simulation, tests).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ struct CacheSnapshot {
 class Engine {
  public:
   // `tiers`: slow places of the prefix cache, the fastest first.
-  // Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page; otherwise lays out all memory now.
+  // Lays out all memory now. Errors: RESOURCE_EXHAUSTED where the KV budget cannot hold one sequence page;
+  // INVALID_ARGUMENT of options that the model cannot have; what opening the file of the slow tier gives.
   // `tokenizer` may be null (token ids only: no text, stop strings refused). `prefixes`: where prefixes come from that
   // other instances compute; null: nowhere. Requires: `clock`, `tokenizer`, `prefixes` outlive this.
   static StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, std::unique_ptr<models::Model> model,

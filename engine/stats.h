@@ -98,7 +98,7 @@ struct TransferStats {
 struct EngineStats {
   int64_t submitted = 0, finished_stop = 0, finished_length = 0, cancelled = 0, expired = 0, failed = 0;
   int64_t running = 0, waiting = 0, paused = 0;
-  int64_t held = 0;           // Running or waiting ones that wait for their reader or for a tier, not for a step.
+  int64_t held = 0;           // Running or waiting ones that wait for their reader, a tier or a peer, not for a step.
   int64_t first_tokens = 0;   // Requests that produced a token.
   int64_t prompt_tokens = 0;  // Of requests admitted.
   double prefill_rate = 0;    // Tokens a second of the last larger steps; 0: none yet.
@@ -118,7 +118,6 @@ struct EngineStats {
   SlowTierStats slow_tier;
   TransferStats transfer;
   bool prefix_reuse_possible = true;  // By configuration: false where no request can ever hit.
-  int64_t last_step_ns = 0;           // Clock time at the end of the last step: the liveness probe reads it.
 };
 
 }  // namespace invar::engine

@@ -177,7 +177,7 @@ class ChunkPlan {
   int64_t code_bytes_ = 0;
 };
 
-// The first page that need not be left out where a consumer with KV of `have_kv` positions gets `end` tokens.
+// The first page that must be sent where a consumer with KV of `have_kv` positions gets `end` tokens.
 int32_t FirstPageToSend(int32_t have_kv, int32_t end);
 
 }  // namespace invar::engine

@@ -21,8 +21,8 @@
 namespace invar::server {
 namespace {
 
-constexpr const char* kServiceNames[] = {"", "invar.v1.GenerationService", "invar.v1.AdminService",
-                                         "invar.v1.TransferService"};
+constexpr const char* kServiceNames[] = {"", "invar.v1.GenerationService", "invar.v1.AdminService"};
+constexpr const char kTransferServiceName[] = "invar.v1.TransferService";  // Where prefixes are served.
 // Gateways ping every 10 to 30 s; gRPC's default would answer that with GOAWAY (too_many_pings) on long silent calls.
 constexpr int kPingIntervalMinMs = 10'000;
 // A peer whose machine vanished is noticed within a minute.
@@ -180,6 +180,7 @@ void Daemon::SetHealth(const bool serving) {
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   Check(health != nullptr, "the default health service is enabled");
   for (const char* const service : kServiceNames) health->SetServingStatus(service, serving);
+  if (config::ServesPrefixes(config()->transfer)) health->SetServingStatus(kTransferServiceName, serving);
 }
 
 Status Daemon::Reload(const config::Loaded& wanted) {

@@ -123,7 +123,7 @@ class TransferClient::Stream {
     return rpc_->Finish();
   }
 
-  // From the heart. False: silent for the lease, and cut.
+  // From the heart. Who was silent for the lease is cut.
   void Beat(const TimeNs now, const TimeNs lease) {
     if (now - heard_at_ > lease) {
       is_silent_ = true;

@@ -92,7 +92,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       const MutexLock lock(service_.calls_mu_);
       service_.calls_.erase(serial_);
     }
-    service_.GiveBack(held_bytes_);
+    service_.CloseCall(held_bytes_);
     Leave();
   }
 
@@ -248,7 +248,7 @@ Status TransferService::Take(const int64_t bytes) {
   return OkStatus();
 }
 
-void TransferService::GiveBack(const int64_t bytes) {
+void TransferService::CloseCall(const int64_t bytes) {
   const MutexLock lock(mu_);
   counts_.held_bytes -= bytes;
   --counts_.open;

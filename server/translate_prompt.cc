@@ -194,7 +194,7 @@ StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, co
 StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
                                                      const TranslateContext& context) {
   if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
-  // The request's own switch is a plain bool: either place asks for the prompt, and chat's false wins over neither.
+  // What the chat says wins over the request's own switch, a plain bool that cannot be silent.
   const bool prompt =
       proto.chat().has_add_generation_prompt() ? proto.chat().add_generation_prompt() : proto.add_generation_prompt();
   const StatusOr<std::vector<models::PromptPiece>> pieces = RenderChat(proto.chat(), prompt, context);

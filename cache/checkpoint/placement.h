@@ -28,7 +28,7 @@ struct PlacementTraits {
   bool keeps_kv = false;      // Attention KV outlives its request.
   bool at_end = false;        // Checkpoint at the end of the prompt's stable part and of the request.
   bool at_branch = false;     // Checkpoint where the attention match went deeper than the state match.
-  bool at_hints = false;      // Checkpoint at the caller's hints and at template boundaries.
+  bool at_hints = false;      // Checkpoint at the caller's hints and at the end of a stable prompt.
   bool reads_demand = false;  // Place() learns; the others give the same positions whatever was observed.
 };
 

@@ -1,12 +1,12 @@
 // CheckpointPlanner: at which positions a request that is about to run should leave its state. It is asked before the
 // state passes, since a state passes a position once.
 // Two sources meet here. Fixed candidates come with the request: the branch where its attention match went deeper than
-// its state match, the caller's hints, template boundaries, the ends. Planned ones come from what the request's class
-// taught (class_prior.h): the exact placement over the private segment, the part of the prompt nobody shared so far, at
-// a price for each checkpoint. A class that taught nothing plans nothing: even spacing by default loses to nothing at
-// all where memory is short. What a class knows is renewed when its histogram has drifted or enough was seen, as a job
-// that may run on another thread; requests meanwhile follow the prior they find. Threads: engine thread only, but for
-// the jobs.
+// its state match, the caller's hints, the end of a stable prompt, the ends. Planned ones come from what the request's
+// class taught (class_prior.h): the exact placement over the private segment, the part of the prompt nobody shared so
+// far, at a price for each checkpoint. A class that taught nothing plans nothing: even spacing by default loses to
+// nothing at all where memory is short. What a class knows is renewed when its histogram has drifted or enough was
+// seen, as a job that may run on another thread; requests meanwhile follow the prior they find. Threads: engine thread
+// only, but for the jobs.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ class PrefixWriter {
   // Requires: `tiers` outlives this.
   PrefixWriter(Options options, std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events);
 
-  // Copies and queues what no tier has of `image` yet. False: no room for something; tiers that are paused are passed
+  // Copies and queues for each tier what it has not of `image` yet. False: no room for something; tiers that are paused are passed
   // over.
   bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
 

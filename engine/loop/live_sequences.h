@@ -51,7 +51,7 @@ class LiveSequences {
   void Export(Sequence& sequence);
   // Alike of codes.
   void ExportCodes(Sequence& sequence);
-  // The sequence is gone after either. `kv_bytes`: what it held at the end. `counter`: of `stats`.
+  // The sequence is gone after either. `kv_bytes`: what its full KV takes at the end. `counter`: of `stats`.
   void Finish(Sequence& sequence, int64_t kv_bytes);
   void Fail(Sequence& sequence, Status status, int64_t& counter);
 

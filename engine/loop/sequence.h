@@ -58,16 +58,16 @@ class Sequence {
   // First position whose logits row is wanted.
   int32_t logits_from() const;
 
-  // Memory; of running sequences only.
+  // Memory. A lease is of running sequences only.
   cache::PrefixLease& lease() { return *lease_; }
   const cache::PrefixLease& lease() const { return *lease_; }
   bool has_lease() const { return lease_.has_value(); }
   // Pages held, and those of them that no other sequence holds; 0 without a lease.
   int32_t pages() const { return has_lease() ? lease_->pages().size() : 0; }
   int32_t own_pages(const cache::PagePool& pool) { return has_lease() ? own_pages_.Count(lease_->pages(), pool) : 0; }
-  // Whether tiers were asked for its prefix since it began to wait, and are still at it.
+  // Whether tiers were asked for its prefix since it began to wait; awaits_prefix() while they are at it.
   bool asked_tiers() const { return asked_tiers_; }
-  // Whether an instance was asked, once in its life, and is still at it.
+  // Whether an instance was asked, once in its life.
   bool asked_peers() const { return asked_peers_; }
   const std::optional<int64_t>& peer_ticket() const { return peer_ticket_; }
   void AskedPeers(const std::optional<int64_t> ticket) {

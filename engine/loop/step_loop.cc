@@ -229,7 +229,7 @@ void StepLoop::RunSpans(const Step& step) {
   ends_.clear();
   for (size_t i = 0; i < results.size(); ++i) {
     const Outcome outcome =
-        HasFullKv(*batch_[i].sequence) ? reader_.Read(*batch_[i].sequence, results[i]) : Outcome{0, End::kLost};
+        EndStream(*batch_[i].sequence) ? reader_.Read(*batch_[i].sequence, results[i]) : Outcome{0, End::kLost};
     batch_[i].certain = outcome.rows;
     ends_.push_back(outcome.end);
     if (step.spans[i].drafted > 0 && outcome.rows > 0 && outcome.end != End::kNotFinite) {
@@ -239,8 +239,7 @@ void StepLoop::RunSpans(const Step& step) {
   runner_.Settle(cache_.memory(), batch_);
   for (size_t i = 0; i < batch_.size(); ++i) Settle(*batch_[i].sequence, ends_[i]);
   ++stats_.steps;
-  stats_.last_step_ns = clock_.Now();
-  const TimeNs took = stats_.last_step_ns - begin;
+  const TimeNs took = clock_.Now() - begin;
   const TimeNs waited = rounds_.StepTook(step.spans, took);
   speculator_.StepTook(step.spans, took - waited);
   LearnRate(stats_.prefill_tokens - prefilled_before, took);
@@ -257,8 +256,8 @@ void StepLoop::MakeViewReady(Sequence& sequence) {
   stats_.views.upkeep_ns += clock_.Now() - begin;
 }
 
-// Whether its span really saw all of the sequence's KV; ends the round that brought it.
-bool StepLoop::HasFullKv(Sequence& sequence) {
+// Ends the round whose stream brought a sequence's KV, if there was one. False: its span did not see all of it.
+bool StepLoop::EndStream(Sequence& sequence) {
   if (sequence.round().stream == nullptr) return true;
   const Status status = sequence.round().stream->status();
   sequence.round() = {};

@@ -61,7 +61,7 @@ class StepLoop {
   void Draft();
   void RunSpans(const Step& step);
   void MakeViewReady(Sequence& sequence);
-  bool HasFullKv(Sequence& sequence);
+  bool EndStream(Sequence& sequence);
   bool OnlyAwayRun() const;
   void Emit(SpanWork& work, int32_t first, int32_t rows);
   void Settle(Sequence& sequence, End end);
