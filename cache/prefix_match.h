@@ -13,8 +13,9 @@ enum class CheckpointKind : uint8_t {
   kHint,       // The caller said so.
   kPlanned,    // The placement policy, from what earlier requests reused.
   kPreempted,  // Where a sequence was interrupted.
+  kBrought,    // From a tier or another instance: why it was made there is not known.
 };
-inline constexpr int kCheckpointKinds = 6;
+inline constexpr int kCheckpointKinds = 7;
 
 struct CheckpointPlace {
   int32_t at = 0;  // After so many tokens.

@@ -26,8 +26,8 @@ constexpr int kRowsMax = 40;
 constexpr double kWidthMin = 0.5;
 
 // By CheckpointKind.
-constexpr std::array<const char*, cache::kCheckpointKinds> kColours = {"#1b7837", "#762a83", "#d95f02",
-                                                                       "#1f78b4", "#b2182b", "#666666"};
+constexpr std::array<const char*, cache::kCheckpointKinds> kColours = {"#1b7837", "#762a83", "#d95f02", "#1f78b4",
+                                                                       "#b2182b", "#666666", "#a6761d"};
 
 constexpr char kHead[] = R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="{0}"><title>invard: cache</title>

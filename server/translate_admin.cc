@@ -22,7 +22,7 @@ v1::CheckpointKind ToProto(const cache::CheckpointKind kind) {
   return static_cast<v1::CheckpointKind>(static_cast<int>(kind) + 1);
 }
 static_assert(static_cast<int>(cache::CheckpointKind::kPromptEnd) + 1 == v1::CHECKPOINT_KIND_PROMPT_END);
-static_assert(static_cast<int>(cache::CheckpointKind::kPreempted) + 1 == v1::CHECKPOINT_KIND_PREEMPTED);
+static_assert(static_cast<int>(cache::CheckpointKind::kBrought) + 1 == v1::CHECKPOINT_KIND_BROUGHT);
 static_assert(static_cast<int>(cache::PlanBasis::kNoState) + 1 == v1::ExplainPlanResponse::NO_STATE);
 static_assert(static_cast<int>(cache::PlanBasis::kLearned) + 1 == v1::ExplainPlanResponse::LEARNED);
 using Decision = v1::ExplainPlanResponse::Decision;

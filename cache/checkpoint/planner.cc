@@ -102,11 +102,12 @@ int Importance(const CheckpointKind kind) {
     case CheckpointKind::kEnd:
       return 3;
     case CheckpointKind::kPreempted:
+    case CheckpointKind::kBrought:
       return 4;
     case CheckpointKind::kPlanned:
       return 5;
   }
-  Check(false, "a kind is one of six", static_cast<int>(kind));
+  Check(false, "a kind is one of seven", static_cast<int>(kind));
   return 0;
 }
 
@@ -233,9 +234,10 @@ bool CheckpointPlanner::Uses(const CheckpointKind kind) const {
       return traits_.at_end;
     case CheckpointKind::kPlanned:
     case CheckpointKind::kPreempted:
+    case CheckpointKind::kBrought:
       return true;
   }
-  Check(false, "a kind is one of six", static_cast<int>(kind));
+  Check(false, "a kind is one of seven", static_cast<int>(kind));
   return false;
 }
 

@@ -216,7 +216,7 @@ void Evictor::DropDeadKv(const TimeNs now) {
     if (!node.is_leaf() || node.checkpoint.has_value()) continue;
     const int32_t live_end = LiveEnd(memory_, node);
     if (live_end == node.end) continue;
-    counts_.pages += static_cast<int64_t>(node.pages.size());
+    counts_.pages += StateShape::PagesFor(node.end) - StateShape::PagesFor(live_end);
     if (live_end == node.begin) demand_.Fall(node.use, node.parent->is_root() ? nullptr : &node.parent->use, now);
     tree_.Shorten(node, live_end);
   }

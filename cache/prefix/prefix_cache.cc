@@ -391,7 +391,8 @@ bool PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
   Node& node = tree_.NodeAt(kept.scope, kept.tokens, tokens);
   MarkUsed(node, now);
   if (state.has_value() && !node.checkpoint.has_value()) {
-    node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kEnd};
+    node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kBrought};
+    ++report_.checkpoints_made[static_cast<size_t>(CheckpointKind::kBrought)];
   }
   return true;
 }

@@ -200,8 +200,8 @@ TreeReport TreeWalk::Report(const TimeNs now) {
 }
 
 std::string_view CheckpointKindName(const CheckpointKind kind) {
-  static constexpr std::string_view kNames[kCheckpointKinds] = {"prompt_end", "end",     "branch",
-                                                                "hint",       "planned", "preempted"};
+  static constexpr std::string_view kNames[kCheckpointKinds] = {"prompt_end", "end",       "branch", "hint",
+                                                                "planned",    "preempted", "brought"};
   return kNames[static_cast<size_t>(kind)];
 }
 

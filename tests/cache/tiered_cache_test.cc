@@ -99,6 +99,7 @@ TEST_P(TieredCache, SurvivesARestart) {
   Rig rig(shape(), 1 << 20, open("model"));
   EXPECT_EQ(rig.Whole(Join(chat, Ids(5000, 30))).state_tokens, Restored(777));
   EXPECT_EQ(rig.tier(), "disk");
+  EXPECT_EQ(rig.cache().Report().checkpoints_made[static_cast<size_t>(CheckpointKind::kBrought)], GetParam() ? 1 : 0);
   // And from memory the next time.
   EXPECT_EQ(rig.Whole(Join(chat, Ids(6000, 30))).kv_tokens, 777);
 }

@@ -48,6 +48,7 @@ TEST(Life, AnswersUnavailableAndNotServingWhileLoading) {
   EXPECT_EQ(CheckHealth(channel, ""), Health::kServing);
   EXPECT_EQ(CheckHealth(channel, "invar.v1.GenerationService"), Health::kServing);
   EXPECT_EQ(CheckHealth(channel, "unknown.Service"), Health::kUnknown);
+  EXPECT_EQ(CheckHealth(channel, "invar.v1.TransferService"), Health::kUnknown) << "no prefixes are served here";
   EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 1)).status.ok());
 }
 
