@@ -41,8 +41,8 @@ class PrefixWriter {
   // Requires: `tiers` outlives this.
   PrefixWriter(Options options, std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events);
 
-  // Copies and queues for each tier what it has not of `image` yet. False: no room for something; tiers that are paused are passed
-  // over.
+  // Copies and queues for each tier what it has not of `image` yet. False: no room for something; tiers that are paused
+  // are passed over.
   bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
 
   // Whether all that Write would give of `image` is in tiers that outlive the process, and not only on its way there.
