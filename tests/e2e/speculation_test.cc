@@ -264,10 +264,10 @@ TEST(LosslessSpeculation, TheConfigurationNamesTheDrafterAndMayForbidDrafts) {
   EXPECT_THAT(refused.status.error_message(), testing::HasSubstr("engine.speculation.draft_tokens_max"));
 }
 
-// Six requests where not all fit: full KV moves out so that all run, and comes back a layer at a time.
+// Twelve requests where not all fit: full KV moves out so that all run, and comes back a layer at a time.
 TEST(SlowTier, AnswersAreThoseOfExactRequestsBitForBit) {
   std::vector<v1::GenerateRequest> requests;
-  for (int32_t i = 0; i < 6; ++i) {
+  for (int32_t i = 0; i < 12; ++i) {
     v1::GenerateRequest request = Periodic(300 + i, 150);
     request.mutable_sampling()->set_temperature(i % 2 == 0 ? 0.0F : 0.8F);
     request.mutable_sampling()->set_seed(20 + i);
@@ -283,24 +283,28 @@ TEST(SlowTier, AnswersAreThoseOfExactRequestsBitForBit) {
   config.engine.speculation.draft_memory = 16 << 20;
   config.engine.speculation.slow_tier.path = testing::TempDir();
   RunningDaemon daemon(config);
-  std::vector<Outcome> found(requests.size());
-  std::vector<std::thread> callers;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    callers.emplace_back([&, i] {
-      v1::GenerateRequest request = Compressed(requests[i], "int8");
-      request.mutable_kv_policy()->set_draft_tokens(7);
-      found[i] = Collect(*daemon.NewStub(), request);
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
+  // Until there was no room for all at once: on a busy machine one may end before the next has come.
   int64_t read = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_TRUE(found[i].status.ok()) << found[i].status.error_message();
-    EXPECT_EQ(found[i].token_ids, exact[i].token_ids) << i;
-    EXPECT_EQ(found[i].logit_bits, exact[i].logit_bits) << i;
-    EXPECT_TRUE(found[i].finished.kv().exact());
-    EXPECT_LE(found[i].finished.kv().fast_tier_bytes(), found[i].finished.kv().full_bytes());
-    read += found[i].finished.kv().slow_tier_bytes_read();
+  for (int wave = 0; wave < 100 && read == 0; ++wave) {
+    std::vector<Outcome> found(requests.size());
+    std::vector<std::thread> callers;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      callers.emplace_back([&, i] {
+        v1::GenerateRequest request = Compressed(requests[i], "int8");
+        request.mutable_kv_policy()->set_draft_tokens(7);
+        request.mutable_cache()->set_salt(std::to_string(wave));
+        found[i] = Collect(*daemon.NewStub(), request);
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(found[i].status.ok()) << found[i].status.error_message();
+      EXPECT_EQ(found[i].token_ids, exact[i].token_ids) << i;
+      EXPECT_EQ(found[i].logit_bits, exact[i].logit_bits) << i;
+      EXPECT_TRUE(found[i].finished.kv().exact());
+      EXPECT_LE(found[i].finished.kv().fast_tier_bytes(), found[i].finished.kv().full_bytes());
+      read += found[i].finished.kv().slow_tier_bytes_read();
+    }
   }
   ASSERT_TRUE(daemon.BecomesIdle());
   const std::string text = daemon.daemon().MetricsText();
