@@ -129,17 +129,7 @@ class ScdTransfer : public ::testing::Test {
     return BitsOf(*Run(request));
   }
   TransferStats stats() const { return consumer_->Stats().transfer; }
-  void ExpectNothingHeld() {
-    for (Engine* const engine : {consumer_.get(), producer_.get()}) {
-      while (engine->RunOneStep()) {
-      }
-      engine->CheckIntegrity();
-      EXPECT_EQ(engine->Stats().pages_used, 0);
-      EXPECT_EQ(engine->Stats().running + engine->Stats().waiting, 0);
-    }
-    EXPECT_EQ(source_->waiting(), 0);
-    EXPECT_EQ(stats().under_way, 0);
-  }
+  void ExpectNothingHeld() { invar::engine::ExpectNothingHeld(*consumer_, *producer_, *source_); }
   static const ScdProfile& profile() { return pair_->takes.ToTake()->profile; }
 
   static testing::TemporaryFolder* folder_;

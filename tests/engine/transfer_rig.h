@@ -2,6 +2,8 @@
 // them what a link, a machine or a stranger would.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -139,5 +141,18 @@ class DirectSource final : public PrefixSource {
   int frames_sent_ = 0;
   std::vector<std::shared_ptr<Call>> calls_;
 };
+
+// Neither side waits for anything or holds memory of a request.
+inline void ExpectNothingHeld(Engine& consumer, Engine& producer, const DirectSource& source) {
+  for (Engine* const engine : {&consumer, &producer}) {
+    while (engine->RunOneStep()) {
+    }
+    engine->CheckIntegrity();
+    EXPECT_EQ(engine->Stats().pages_used, 0);
+    EXPECT_EQ(engine->Stats().running + engine->Stats().waiting, 0);
+  }
+  EXPECT_EQ(source.waiting(), 0);
+  EXPECT_EQ(consumer.Stats().transfer.under_way, 0);
+}
 
 }  // namespace invar::engine

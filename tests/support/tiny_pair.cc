@@ -23,20 +23,22 @@ TinyModel Load(const std::string& name) {
 
 }  // namespace
 
+std::vector<TokenId> ProseTokens(const std::vector<std::string>& files) {
+  const auto tokenizer = models::LoadTokenizer(AssetFolder("tiny-hybrid"));
+  Check(tokenizer.ok(), "the tokenizer loads");
+  std::string text;
+  for (const std::string& name : files) {
+    const StatusOr<std::string> file = ReadFile(std::string(INVAR_SOURCE_DIR) + "/" + name, 1 << 20);
+    Check(file.ok(), "a document is there", name);
+    text += *file;
+  }
+  const auto tokens = (*tokenizer)->Encode(text, models::ControlTokens::kStayText, false, {});
+  Check(tokens.ok(), "text is tokenized");
+  return *tokens;
+}
+
 const std::vector<TokenId>& PairTokens() {
-  static const std::vector<TokenId> tokens = [] {
-    const auto tokenizer = models::LoadTokenizer(AssetFolder("tiny-hybrid"));
-    Check(tokenizer.ok(), "the tokenizer loads");
-    std::string text;
-    for (const char* const name : {"LICENSE", "docs/DETERMINISM.md", "docs/PREFIX_CACHE.md"}) {
-      const StatusOr<std::string> file = ReadFile(std::string(INVAR_SOURCE_DIR) + "/" + name, 1 << 20);
-      Check(file.ok(), "a document is there", name);
-      text += *file;
-    }
-    const auto encoded = (*tokenizer)->Encode(text, models::ControlTokens::kStayText, false, {});
-    Check(encoded.ok(), "text is tokenized");
-    return *encoded;
-  }();
+  static const std::vector<TokenId> tokens = ProseTokens({"LICENSE", "docs/DETERMINISM.md", "docs/PREFIX_CACHE.md"});
   return tokens;
 }
 

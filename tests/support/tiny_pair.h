@@ -9,7 +9,9 @@
 
 namespace invar::testing {
 
-// Prose of the project, tokenized.
+// These files of the project one after another, by the pair's tokenizer. Prose stays much the same.
+std::vector<TokenId> ProseTokens(const std::vector<std::string>& files);
+// Some of it.
 const std::vector<TokenId>& PairTokens();
 
 // Calibrates the pair into `path`, on windows from `first_token` on: other ones give another profile.

@@ -10,6 +10,7 @@
 #include "engine/transfer/scd_profile_file.h"
 #include "models/text.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/tiny_pair.h"
 #include "tools/calibrate/calibration.h"
 #include "tools/calibrate/measure.h"
 #include "tools/calibrate/pair_reader.h"
@@ -27,20 +28,9 @@ testing::TinyModel Load(const std::string& folder, const kernels::DType activati
   return *std::move(loaded);
 }
 
-// Prose of the project, which stays much the same.
 std::vector<TokenId> TextTokens() {
-  const auto tokenizer = models::LoadTokenizer(testing::AssetFolder("tiny-hybrid"));
-  Check(tokenizer.ok(), "the tokenizer loads");
-  std::string text;
-  for (const char* name : {"LICENSE", "docs/DETERMINISM.md", "docs/PREFIX_CACHE.md", "docs/COMPRESSION.md",
-                           "docs/STYLE.md", "docs/SPECULATION.md"}) {
-    const StatusOr<std::string> file = ReadFile(std::string(INVAR_SOURCE_DIR) + "/" + name, 1 << 20);
-    Check(file.ok(), "a document is there", name);
-    text += *file;
-  }
-  const auto tokens = (*tokenizer)->Encode(text, models::ControlTokens::kStayText, false, {});
-  Check(tokens.ok(), "text is tokenized");
-  return *tokens;
+  return testing::ProseTokens({"LICENSE", "docs/DETERMINISM.md", "docs/PREFIX_CACHE.md", "docs/COMPRESSION.md",
+                               "docs/STYLE.md", "docs/SPECULATION.md"});
 }
 
 CalibrateOptions Quick(const std::string& out) {

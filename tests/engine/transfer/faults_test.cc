@@ -80,18 +80,7 @@ class Transfer : public ::testing::Test {
   }
   TransferStats stats() const { return consumer_->Stats().transfer; }
   int64_t Faults(const TransferFault fault) const { return stats().faults[static_cast<size_t>(fault)]; }
-  // Neither side waits for anything or holds memory of a request.
-  void ExpectNothingHeld() {
-    for (Engine* const engine : {consumer_.get(), producer_.get()}) {
-      while (engine->RunOneStep()) {
-      }
-      engine->CheckIntegrity();
-      EXPECT_EQ(engine->Stats().pages_used, 0);
-      EXPECT_EQ(engine->Stats().running + engine->Stats().waiting, 0);
-    }
-    EXPECT_EQ(source_->waiting(), 0);
-    EXPECT_EQ(stats().under_way, 0);
-  }
+  void ExpectNothingHeld() { invar::engine::ExpectNothingHeld(*consumer_, *producer_, *source_); }
 
   SimulatedClock clock_;
   std::unique_ptr<DirectSource> source_;
