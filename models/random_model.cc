@@ -12,10 +12,10 @@
 
 #include "base/file.h"
 #include "base/split_mix64.h"
+#include "kernels/bf16.h"
 #include "models/layer_stack.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/strict_json.h"
-#include "models/weights/element.h"
 #include "models/weights/safetensors.h"
 
 namespace invar::models {
@@ -148,7 +148,7 @@ std::array<uint16_t, 4096> NormalTable(const double scale) {
       const double slope = std::max(std::exp(-x * x / 2) / std::sqrt(2 * 3.14159265358979323846), 1e-4);
       x -= std::min(std::max(error / slope, -0.5), 0.5);
     }
-    table[i] = ToBf16(static_cast<float>(scale * x));
+    table[i] = kernels::Bf16FromFloat(static_cast<float>(scale * x));
   }
   return table;
 }
@@ -165,7 +165,7 @@ void FillNormal(const std::span<std::byte> bytes, const double scale, Random& ra
 
 void FillWith(const std::span<std::byte> bytes, const std::function<double()>& value) {
   for (size_t i = 0; i < bytes.size() / 2; ++i) {
-    const uint16_t bits = ToBf16(static_cast<float>(value()));
+    const uint16_t bits = kernels::Bf16FromFloat(static_cast<float>(value()));
     std::memcpy(bytes.data() + 2 * i, &bits, 2);
   }
 }

@@ -12,7 +12,9 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"
-#include "kernels/cpu/rope_angles.h"
+#include "kernels/packing.h"
+#include "kernels/shape_limits.h"
+#include "kernels/sin_cos.h"
 
 namespace invar::kernels::cpu {
 namespace {
@@ -30,17 +32,13 @@ class CpuBackend final : public Backend {
   WorkerPool& pool() const override { return pool_; }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
-    if (shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim) return std::nullopt;
-    return ShapeLimit{"head_dim", fmt::format("an even number, at most {}", kMaxHeadDim), shape.head_dim};
+    return HeadDimLimit(shape, kMaxHeadDim);
   }
   std::optional<ShapeLimit> ConvLimit(const int32_t kernel) const override {
-    if (kernel >= 1 && kernel <= kMaxConvKernel) return std::nullopt;
-    return ShapeLimit{"kernel", fmt::format("1 to {}", kMaxConvKernel), kernel};
+    return ConvKernelLimit(kernel, kMaxConvKernel);
   }
 
-  DType PackedDType(const DType source) const override {
-    return source != DType::kBf16 && numerics_.activations == DType::kF32 ? DType::kF32 : DType::kBf16;
-  }
+  DType PackedDType(const DType source) const override { return PackedDTypeOf(source, numerics_.activations); }
   int64_t PackedBytes(const int64_t rows, const int64_t cols, const DType packed) const override {
     return PackedMatrixBytes(rows, cols, packed);
   }

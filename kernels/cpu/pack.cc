@@ -5,28 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/bf16.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/packing.h"
 
 namespace invar::kernels::cpu {
 namespace {
-
-float FloatAt(const void* source, const DType dtype, const int64_t index) {
-  switch (dtype) {
-    case DType::kF32:
-      return static_cast<const float*>(source)[index];
-    case DType::kBf16:
-      return FloatFromBf16(static_cast<const uint16_t*>(source)[index]);
-    case DType::kF16:
-      return FloatFromF16(static_cast<const uint16_t*>(source)[index]);
-  }
-  return 0.0F;
-}
-
-uint16_t Bf16At(const void* source, const DType dtype, const int64_t index) {
-  if (dtype == DType::kBf16) return static_cast<const uint16_t*>(source)[index];
-  return Bf16FromFloat(FloatAt(source, dtype, index));
-}
 
 // The two values of pair `pair` of a source row, as one word.
 uint32_t PairAt(const void* source, const DType dtype, const int64_t cols, const int64_t row, const int64_t pair) {

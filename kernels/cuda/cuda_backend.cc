@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/bf16.h"
 #include "kernels/cuda/judged_products.h"
 #include "kernels/cuda/plan_attention.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/emit.h"
+#include "kernels/packing.h"
+#include "kernels/shape_limits.h"
 
 namespace invar::kernels::cuda {
 namespace {
@@ -141,17 +142,13 @@ class CudaBackend final : public Backend {
   int64_t scratch_bytes() const override { return arguments_.bytes() + scratch_.bytes(); }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
-    if (shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim) return std::nullopt;
-    return ShapeLimit{"head_dim", fmt::format("an even number, at most {}", kMaxHeadDim), shape.head_dim};
+    return HeadDimLimit(shape, kMaxHeadDim);
   }
   std::optional<ShapeLimit> ConvLimit(const int32_t kernel) const override {
-    if (kernel >= 1 && kernel <= kMaxConvKernel) return std::nullopt;
-    return ShapeLimit{"kernel", fmt::format("1 to {}", kMaxConvKernel), kernel};
+    return ConvKernelLimit(kernel, kMaxConvKernel);
   }
 
-  DType PackedDType(const DType source) const override {
-    return source != DType::kBf16 && numerics_.activations == DType::kF32 ? DType::kF32 : DType::kBf16;
-  }
+  DType PackedDType(const DType source) const override { return PackedDTypeOf(source, numerics_.activations); }
   int64_t PackedBytes(const int64_t rows, const int64_t cols, const DType packed) const override {
     return rows * PackedStride(cols) * BytesOf(packed);
   }
@@ -163,17 +160,10 @@ class CudaBackend final : public Backend {
       for (int64_t c = 0; c < cols; ++c) {
         const int64_t from = r * cols + c;
         const int64_t to = r * PackedStride(cols) + c;
-        if (source_dtype == packed && packed == DType::kBf16) {
-          static_cast<uint16_t*>(dest)[to] = static_cast<const uint16_t*>(source)[from];
-          continue;
-        }
-        const float value = source_dtype == DType::kF32   ? static_cast<const float*>(source)[from]
-                            : source_dtype == DType::kF16 ? FloatFromF16(static_cast<const uint16_t*>(source)[from])
-                                                          : FloatFromBf16(static_cast<const uint16_t*>(source)[from]);
         if (packed == DType::kF32) {
-          static_cast<float*>(dest)[to] = value;
+          static_cast<float*>(dest)[to] = FloatAt(source, source_dtype, from);
         } else {
-          static_cast<uint16_t*>(dest)[to] = Bf16FromFloat(value);
+          static_cast<uint16_t*>(dest)[to] = Bf16At(source, source_dtype, from);
         }
       }
     }

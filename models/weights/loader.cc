@@ -145,7 +145,8 @@ class Packer {
   void PackResidual(const PlannedMatrix& matrix, std::byte* dest) {
     Gather(matrix, DType::kF32);
     auto* values = reinterpret_cast<float*>(staging_.data());
-    for (int64_t i = 0; i < matrix.rows * matrix.cols; ++i) values[i] -= FromBf16(ToBf16(values[i]));
+    for (int64_t i = 0; i < matrix.rows * matrix.cols; ++i)
+      values[i] -= kernels::FloatFromBf16(kernels::Bf16FromFloat(values[i]));
     backend_.PackMatrix(values, DType::kF32, matrix.rows, matrix.cols, dest);
   }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "models/weights/element.h"
 #include "models/weights/safetensors.h"
 
@@ -30,7 +31,7 @@ void Write(const std::vector<float>& values, const DType dtype, std::byte* out) 
     if (dtype == DType::kF32) {
       std::memcpy(out + 4 * i, &values[i], 4);
     } else {
-      const uint16_t bits = dtype == DType::kF16 ? ToF16(values[i]) : models::ToBf16(values[i]);
+      const uint16_t bits = dtype == DType::kF16 ? ToF16(values[i]) : kernels::Bf16FromFloat(values[i]);
       std::memcpy(out + 2 * i, &bits, 2);
     }
   }
