@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,7 +44,9 @@ inline constexpr int64_t kLogDegreeBytes = 4;
 
 class CompressedLayer {
  public:
-  CompressedLayer(const kernels::PageShape& shape, kernels::KvEncoding encoding, std::string provenance);
+  // `bodies`: where the body lies; outlives this. A copy's lies on the heap, a moved layer keeps its own.
+  CompressedLayer(const kernels::PageShape& shape, kernels::KvEncoding encoding, std::string provenance,
+                  std::pmr::memory_resource* bodies = std::pmr::new_delete_resource());
 
   const kernels::PageShape& shape() const { return shape_; }
   kernels::KvEncoding encoding() const { return encoding_; }     // Of the body.
@@ -112,7 +115,7 @@ class CompressedLayer {
   int64_t settled_ = 0;
   int64_t rounds_ = 0;
   int64_t missed_slots_ = 0;
-  std::vector<std::byte> pages_;
+  std::pmr::vector<std::byte> pages_;
   std::vector<SlotMark> marks_;       // [body pages][kv_heads][64]
   std::vector<float> tail_keys_;      // [tail_slots][kv_heads][dim]
   std::vector<float> tail_values_;    // Alike.

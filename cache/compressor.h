@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string>
@@ -94,12 +95,14 @@ class Budget {
   double share_;   // Of 0 .. 1.
 };
 
-// One call for one layer. `layer` keys noise; `workers` may split the work and changes no bits.
+// One call for one layer. `layer` keys noise; `workers` may split the work and `bodies`, where the body lies, is the
+// caller's choice: neither changes bits.
 struct CompressContext {
   LayerIndex layer{};
   Observation observation{};
   Budget budget = Budget::Share(1.0);
   WorkerPool* workers = nullptr;
+  std::pmr::memory_resource* bodies = std::pmr::new_delete_resource();
 };
 
 // Writes the rows of tokens [first, first + into.slots) of a layer. Called in order of tokens, each once.

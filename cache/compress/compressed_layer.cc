@@ -92,8 +92,9 @@ Digest DigestOf(const std::span<const std::byte> bytes) { return FingerprintBuil
 
 }  // namespace
 
-CompressedLayer::CompressedLayer(const PageShape& shape, const KvEncoding encoding, std::string provenance)
-    : shape_(shape), encoding_(encoding), provenance_(std::move(provenance)) {
+CompressedLayer::CompressedLayer(const PageShape& shape, const KvEncoding encoding, std::string provenance,
+                                 std::pmr::memory_resource* const bodies)
+    : shape_(shape), encoding_(encoding), provenance_(std::move(provenance)), pages_(bodies) {
   Check(shape.kv_heads > 0 && shape.head_dim > 0, "a layer has heads and dims", shape.kv_heads, shape.head_dim);
 }
 
@@ -210,7 +211,8 @@ StatusOr<CompressedLayer> CompressedLayer::Import(const std::span<const std::byt
   }
   // Bounded by what is there before anything is multiplied.
   if (counts[4] > in.left() || counts[5] > in.left()) return damaged("cut short");
-  layer.pages_ = in.Vector<std::byte>(counts[4] * kernels::EncodedPageBytes(layer.encoding_, shape));
+  const auto pages = in.Vector<std::byte>(counts[4] * kernels::EncodedPageBytes(layer.encoding_, shape));
+  layer.pages_.assign(pages.begin(), pages.end());
   layer.marks_ = in.Marks(counts[4] * kPage * shape.kv_heads);
   layer.tail_keys_ = in.Vector<float>(counts[5] * layer.row_floats());
   layer.tail_values_ = in.Vector<float>(counts[5] * layer.row_floats());

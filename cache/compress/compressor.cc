@@ -98,7 +98,7 @@ CompressedLayer Compressor::Prefill(const kernels::PageShape& shape, const int64
                                     const CompressContext& context) const {
   // Workers flush denormals; so the bits are the same without any.
   const FlushDenormals flush;
-  CompressedLayer view(shape, EncodingFor(shape, context.budget), provenance_);
+  CompressedLayer view(shape, EncodingFor(shape, context.budget), provenance_, context.bodies);
   LayerWriter writer(view, traits_.family == CompressorFamily::kMerge);
   const int64_t target = Target(shape, view.encoding(), tokens, tokens, context.budget);
   if (tokens <= target) {

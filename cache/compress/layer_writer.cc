@@ -19,7 +19,11 @@ template <typename Mark>
 void LayerWriter::AddPages(const kernels::ConstKvRows& rows, const int64_t pages, const Mark& mark) {
   const int64_t size = kernels::EncodedPageBytes(layer_.encoding_, layer_.shape_);
   const auto begin = static_cast<int64_t>(layer_.pages_.size());
-  layer_.pages_.resize(begin + pages * size);
+  const int64_t end = begin + pages * size;
+  // The first are as many as they will be for some time; upkeep adds a page now and then, and doubling for it would
+  // leave half of the memory empty.
+  if (end > static_cast<int64_t>(layer_.pages_.capacity())) layer_.pages_.reserve(begin == 0 ? end : end + end / 8);
+  layer_.pages_.resize(end);
   for (int64_t p = 0; p < pages; ++p) {
     kernels::EncodePage(layer_.encoding_, layer_.shape_, rows.Slots(p * kPage, kPage),
                         std::span(layer_.pages_).subspan(begin + p * size, size));

@@ -34,7 +34,11 @@ std::string WhyNoViews(const models::ModelSpec& spec) {
 }
 
 CompressedKv::CompressedKv(const models::Model& model, const cache::Compressor& compressor, const cache::Budget budget)
-    : model_(model), compressor_(compressor), budget_(budget), shape_(ShapeOf(model)) {}
+    : model_(model),
+      compressor_(compressor),
+      budget_(budget),
+      shape_(ShapeOf(model)),
+      bodies_(std::make_unique<cache::BodyArena>()) {}
 
 int32_t CompressedKv::tail_slots() const {
   int64_t most = 0;
@@ -165,15 +169,20 @@ void CompressedKv::ReadInto(const size_t layer, const PageRows& from, const int6
 }
 
 cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& shown) const {
-  return {.layer = LayerIndex(static_cast<int32_t>(layer)), .observation = shown.observation, .budget = budget_};
+  return {.layer = LayerIndex(static_cast<int32_t>(layer)),
+          .observation = shown.observation,
+          .budget = budget_,
+          .bodies = bodies_.get()};
 }
 
 void CompressedKv::UpdateDegrees() {
-  log_degrees_.resize(layers_.size());
+  while (log_degrees_.size() < layers_.size()) log_degrees_.emplace_back(bodies_.get());
   ForEach(layers_.size(), [&](const size_t i) {
-    std::vector<float>& logs = log_degrees_[i];
+    std::pmr::vector<float>& logs = log_degrees_[i];
     logs.clear();
     if (!layers_[i].has_degrees()) return;
+    const auto count = static_cast<size_t>(layers_[i].body_slots() * shape_.kv_heads);
+    if (count > logs.capacity()) logs.reserve(logs.capacity() == 0 ? count : count + count / 8);
     for (int64_t p = 0; p < layers_[i].body_pages(); ++p) {
       for (const cache::SlotMark& mark : layers_[i].page_marks(p)) {
         logs.push_back(mark.degree == 1 ? 0.0F : static_cast<float>(std::log(static_cast<double>(mark.degree))));

@@ -10,11 +10,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "cache/body_arena.h"
 #include "cache/compressor.h"
 #include "engine/compressed/query_log.h"
 #include "kernels/numerics.h"
@@ -93,10 +96,12 @@ class CompressedKv {
   const cache::Budget budget_;
   const kernels::PageShape shape_;
 
+  // Outlives what lies in it.
+  std::unique_ptr<cache::BodyArena> bodies_;
   int32_t tokens_ = 0;
   std::vector<cache::CompressedLayer> layers_;
-  std::vector<std::vector<float>> log_degrees_;  // Of each body, [pages][kv_heads][64]; empty: one each.
-  std::vector<models::ViewLayer> described_;     // What At gave.
+  std::vector<std::pmr::vector<float>> log_degrees_;  // Of each body, [pages][kv_heads][64]; empty: one each.
+  std::vector<models::ViewLayer> described_;          // What At gave.
 };
 
 }  // namespace invar::engine
