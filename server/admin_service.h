@@ -4,19 +4,13 @@
 // Threads: any.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
-#include <string_view>
 
 #include "invar/v1/admin.grpc.pb.h"
-#include "server/admin_access.h"
 #include "server/auth.h"
 #include "server/cache_view.h"
-#include "server/live_config.h"
-#include "server/metrics.h"
-#include "server/served_call.h"
-#include "server/served_model.h"
+#include "server/call_gate.h"
 #include "server/task_queue.h"
 #include "server/unary_call.h"
 
@@ -28,11 +22,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   static constexpr std::chrono::milliseconds kEngineWait{10'000};
 
   // Requires: all outlive the gRPC server.
-  AdminService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
-               const ServedCall::Keepers& keepers, CacheView& view);
-
-  // From now on requests are served. Requires: `model` outlives the gRPC server, but for its engine's thread.
-  void Serve(ServedModel& model) { model_ = &model; }
+  AdminService(CallGate& gate, CacheView& view);
 
   grpc::ServerUnaryReactor* GetCacheStatistics(grpc::CallbackServerContext* context,
                                                const v1::GetCacheStatisticsRequest* request,
@@ -43,24 +33,20 @@ class AdminService final : public v1::AdminService::CallbackService {
                                         v1::ExplainPlanResponse* response) override;
 
  private:
-  using Work = std::function<Status(const AdminCaller& who, const UnaryCall& call)>;
+  using Work = std::function<Status(const UnaryCall& call)>;
 
-  // Errors: UNAUTHENTICATED; UNAVAILABLE while loading.
-  StatusOr<AdminCaller> Admit(const grpc::CallbackServerContext& context, std::string_view method) const;
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext& context, Rpc rpc, std::string_view method,
-                                const google::protobuf::Message& request, const google::protobuf::Message& response,
-                                Work work);
-  Status Flush(const v1::FlushCacheRequest& request, const AdminCaller& who, v1::FlushCacheResponse& response);
-  Status Explain(const v1::ExplainPlanRequest& request, const AdminCaller& who, const UnaryCall& call,
-                 v1::ExplainPlanResponse& response);
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext& context, Rpc rpc, const google::protobuf::Message& request,
+                                const google::protobuf::Message& response, Work work);
+  Status Statistics(const v1::GetCacheStatisticsRequest& request, const Caller& who,
+                    v1::GetCacheStatisticsResponse& response);
+  Status Flush(const v1::FlushCacheRequest& request, const Caller& who, v1::FlushCacheResponse& response);
+  Status Explain(const v1::ExplainPlanRequest& request, const UnaryCall& call, v1::ExplainPlanResponse& response);
+  // Of a call that was let in.
+  engine::Engine& engine() const { return *gate_.model()->engine; }
 
-  const LiveConfig& config_;
-  const Authenticator& authenticator_;
-  Metrics& metrics_;
-  const ServedCall::Keepers keepers_;
+  CallGate& gate_;
   CacheView& view_;
-  std::atomic<ServedModel*> model_ = nullptr;  // Null: loading.
-  TaskQueue worker_;                           // Last: its thread uses all above.
+  TaskQueue worker_;  // Last: its thread uses all above.
 };
 
 }  // namespace invar::server

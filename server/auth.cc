@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "config/fields.h"
 #include "server/grpc_status.h"
 
 namespace invar::server {
@@ -13,6 +14,7 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 
+constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr std::string_view kScheme = "Bearer ";
 constexpr size_t kTokenBytesMax = 4096;
 
@@ -29,15 +31,15 @@ Status TokenRequired() {
   return Status(StatusCode::kUnauthenticated, "a valid API token is required: authorization: Bearer TOKEN");
 }
 
-class Gate final : public grpc::experimental::Interceptor {
+class Interceptor final : public grpc::experimental::Interceptor {
  public:
-  Gate(grpc::experimental::ServerRpcInfo& info, const Authenticator& authenticator,
-       const GateFactory::CancelNotice& on_cancel)
+  Interceptor(grpc::experimental::ServerRpcInfo& info, const Authenticator& authenticator,
+              const InterceptorFactory::CancelNotice& on_cancel)
       : info_(info), authenticator_(authenticator), on_cancel_(on_cancel) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      denied_ = !authenticator_.Authenticate(*info_.server_context(), info_.method()).ok();
+      denied_ = !authenticator_.IsExempt(info_.method()) && !authenticator_.Authenticate(*info_.server_context()).ok();
     }
     if (denied_) {
       SpoilHealthRequest(*methods);
@@ -61,7 +63,7 @@ class Gate final : public grpc::experimental::Interceptor {
   // Health's Watch would stay open for ever and never send a status. Its handler, which takes raw bytes, ends a call
   // whose request it cannot parse.
   void SpoilHealthRequest(InterceptorBatchMethods& methods) {
-    const bool is_health = std::string_view(info_.method()).starts_with("/grpc.health.v1.Health/");
+    const bool is_health = std::string_view(info_.method()).starts_with(kHealthMethods);
     if (!is_health || !methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return;
     if (void* request = methods.GetRecvMessage()) {
       grpc::Slice no_message("\xff");
@@ -82,7 +84,7 @@ class Gate final : public grpc::experimental::Interceptor {
 
   grpc::experimental::ServerRpcInfo& info_;
   const Authenticator& authenticator_;
-  const GateFactory::CancelNotice& on_cancel_;
+  const InterceptorFactory::CancelNotice& on_cancel_;
   // Hooks of sending and of closing may run on two threads.
   std::atomic<bool> denied_ = true;  // Until the metadata has been seen.
   std::atomic<bool> status_sent_ = false;
@@ -90,13 +92,21 @@ class Gate final : public grpc::experimental::Interceptor {
 
 }  // namespace
 
+KnownBy KnownByPort(const std::string_view listen, const std::string_view client_ca) {
+  if (config::IsLoopback(listen)) return KnownBy::kThisMachine;
+  return client_ca.empty() ? KnownBy::kNothing : KnownBy::kCertificate;
+}
+
 Authenticator::Authenticator(const config::Config::Auth& config) { Replace(config); }
 
 void Authenticator::Replace(const config::Config::Auth& config) {
   auto rules = std::make_shared<Rules>();
   rules->health_exempt = config.health_exempt;
   for (const config::ApiToken& token : config.tokens) {
-    rules->entries.push_back({.caller = {.tenant = token.tenant, .admin = token.admin, .instance = token.instance},
+    rules->entries.push_back({.caller = {.tenant = token.tenant,
+                                         .admin = token.admin,
+                                         .instance = token.instance,
+                                         .known_by = KnownBy::kToken},
                               .digest = DigestFromHex(token.sha256)});
   }
   MutexLock lock(mu_);
@@ -108,11 +118,12 @@ std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
   return rules_;
 }
 
-StatusOr<Caller> Authenticator::Authenticate(const grpc::ServerContextBase& context,
-                                             const std::string_view method) const {
-  const std::shared_ptr<const Rules> rules = this->rules();
-  if (rules->entries.empty()) return Caller();
-  if (rules->health_exempt && method.starts_with("/grpc.health.v1.Health/")) return Caller();
+bool Authenticator::IsExempt(const std::string_view method) const {
+  return method.starts_with(kHealthMethods) && rules()->health_exempt;
+}
+
+StatusOr<Caller> Authenticator::Authenticate(const grpc::ServerContextBase& context) const {
+  if (!wants_tokens()) return Caller();
   const auto& metadata = context.client_metadata();
   // Two headers could be read differently by a proxy in front: exactly one.
   if (metadata.count("authorization") != 1) return TokenRequired();
@@ -133,11 +144,11 @@ StatusOr<Caller> Authenticator::AuthenticateHeader(const std::string_view header
   return found->caller;
 }
 
-GateFactory::GateFactory(const Authenticator& authenticator, CancelNotice on_cancel)
+InterceptorFactory::InterceptorFactory(const Authenticator& authenticator, CancelNotice on_cancel)
     : authenticator_(authenticator), on_cancel_(std::move(on_cancel)) {}
 
-grpc::experimental::Interceptor* GateFactory::CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) {
-  return new Gate(*info, authenticator_, on_cancel_);  // gRPC owns it.
+grpc::experimental::Interceptor* InterceptorFactory::CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) {
+  return new Interceptor(*info, authenticator_, on_cancel_);  // gRPC owns it.
 }
 
 }  // namespace invar::server

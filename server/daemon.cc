@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "config/fields.h"
 #include "config/transfer.h"
-#include "server/admin_access.h"
+#include "server/cache_access.h"
 #include "server/cache_page.h"
 #include "server/version.h"
 
@@ -70,10 +70,11 @@ Daemon::Daemon(config::Loaded config, const Clock& clock)
       clock_(clock),
       metrics_(live_config_.config()->metrics.vllm_aliases),
       authenticator_(live_config_.config()->auth),
-      service_(live_config_, authenticator_, metrics_, clock_),
+      gate_(live_config_, authenticator_, metrics_, clock_),
+      generate_service_(gate_),
       cache_view_(clock_),
-      admin_service_(live_config_, authenticator_, metrics_, service_.keepers(), cache_view_),
-      transfer_service_(live_config_, authenticator_, metrics_, service_.keepers()) {}
+      admin_service_(gate_, cache_view_),
+      transfer_service_(gate_) {}
 
 StatusOr<std::unique_ptr<Daemon>> Daemon::Start(config::Loaded config, ModelLoader loader, const Clock& clock,
                                                 std::function<void(const Status&)> on_loaded) {
@@ -92,14 +93,14 @@ Daemon::~Daemon() {
   if (loader_.joinable()) loader_.join();
   port_probe_.reset();
   if (acceptor_ != nullptr) acceptor_->Stop();
-  // First the engine thread: it posts to what the service owns. What is live ends with UNAVAILABLE.
+  // First the engine thread: it posts to what the services own. What is live ends with UNAVAILABLE.
   if (model_ != nullptr) model_->engine->Stop();
   if (server_ != nullptr) {
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     server_->Wait();
   }
-  // OnDone of the last calls may still be on its way, and uses the service. Who cannot wait leaves the process.
-  while (!service_.WaitIdle(std::chrono::seconds(5))) Logger("server")->warn("still waiting for open calls to let go");
+  // OnDone of the last calls may still be on its way, and uses the services. Who cannot wait leaves the process.
+  while (!gate_.WaitIdle(std::chrono::seconds(5))) Logger("server")->warn("still waiting for open calls to let go");
 }
 
 Status Daemon::StartGrpc() {
@@ -117,13 +118,13 @@ Status Daemon::StartGrpc() {
   grpc::ServerBuilder builder;
   SetArguments(config->server, builder);
   builder.SetResourceQuota(receive_quota_.Resize(ReceiveBytesMax(*config)));
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> gates;
-  gates.push_back(
-      std::make_unique<GateFactory>(authenticator_, [this](const std::string& peer) { acceptor_->NoteCancel(peer); }));
-  builder.experimental().SetInterceptorCreators(std::move(gates));
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<InterceptorFactory>(
+      authenticator_, [this](const std::string& peer) { acceptor_->NoteCancel(peer); }));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   auto sink = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, tls_->Credentials());
-  builder.RegisterService(&service_);
+  builder.RegisterService(&generate_service_);
   builder.RegisterService(&admin_service_);
   if (config::ServesPrefixes(config->transfer)) builder.RegisterService(&transfer_service_);
   server_ = builder.BuildAndStart();
@@ -163,13 +164,10 @@ void Daemon::LoadModel(const ModelLoader& loader, const std::function<void(const
   StatusOr<std::unique_ptr<ServedModel>> model = StartEngine(*config, *std::move(parts), clock_);
   if (!model.ok()) return on_loaded(model.status());
   model_ = *std::move(model);
-  published_model_ = model_.get();
-  service_.Serve(*model_);
-  admin_service_.Serve(*model_);
-  transfer_service_.Serve(*model_);
+  gate_.Serve(*model_);
   {
     MutexLock lock(drain_mu_);
-    if (!draining_) SetHealth(true);
+    if (!gate_.draining()) SetHealth(true);
   }
   Logger("server")->info("serving model={} architecture={} numerics={} load_seconds={:.3f}", model_->parts.name,
                          model_->spec().architecture, model_->spec().numerics_id, ToSeconds(clock_.Now() - begin));
@@ -211,22 +209,21 @@ Status Daemon::Reload(const config::Loaded& wanted) {
 }
 
 void Daemon::BeginDrain() {
-  service_.BeginDrain();
-  transfer_service_.BeginDrain();
   {
     MutexLock lock(drain_mu_);
-    draining_ = true;
+    gate_.BeginDrain();
     SetHealth(false);
   }
   // The engine goes on taking requests: calls that were let in before may still be on their way to it.
-  Logger("server")->info("draining: {} calls open", service_.calls().open);
+  Logger("server")->info("draining: {} calls open", gate_.open_calls().report().calls.total());
 }
 
 void Daemon::Persist(const std::stop_token& hurry) {
-  if (published_model_ == nullptr) return;
+  const ServedModel* const model = gate_.model();
+  if (model == nullptr) return;
   const std::chrono::nanoseconds limit = config()->drain.persist_timeout;
   const TimeNs begin = clock_.Now();
-  const cache::PersistReport report = published_model_.load()->engine->Persist(limit.count(), hurry);
+  const cache::PersistReport report = model->engine->Persist(limit.count(), hurry);
   if (report.prefixes == 0) return;
   const std::string text = fmt::format("{} of {} cached prefixes are in the tiers, after {:.1f} s", report.stored,
                                        report.prefixes, ToSeconds(clock_.Now() - begin));
@@ -254,7 +251,7 @@ Status Daemon::PortAlive() const {
 }
 
 Status Daemon::EngineAlive() {
-  const ServedModel* model = published_model_;
+  const ServedModel* const model = gate_.model();
   if (model == nullptr) return OkStatus();  // Loading is being alive.
   const engine::EngineStats stats = model->engine->Stats();
   const bool has_work = stats.running + stats.waiting > stats.held;
@@ -275,25 +272,24 @@ Status Daemon::EngineAlive() {
 }
 
 Status Daemon::Ready() {
-  if (draining_) return Unavailable("draining");
-  if (published_model_ == nullptr) return Unavailable("loading");
+  if (gate_.draining()) return Unavailable("draining");
+  if (gate_.model() == nullptr) return Unavailable("loading");
   return Alive();
 }
 
 Status Daemon::MaySeeCachePage(const PageRequest& request) const {
-  AdminCaller who{
-      .caller = {}, .by_token = authenticator_.wants_tokens(), .is_loopback = config::IsLoopback(config()->ops.listen)};
-  if (who.by_token) {
-    StatusOr<Caller> caller = authenticator_.AuthenticateHeader(BearerOf(request.authorization));
-    if (!caller.ok()) return caller.status();
-    who.caller = *std::move(caller);
-  } else if (!IsLoopbackHost(request.host)) {
-    // A page of another site whose name was made to lead here. (DNS rebinding; a token would keep it out.)
-    return Status(StatusCode::kPermissionDenied,
-                  "without API tokens this page is for a browser that names this "
-                  "machine: http://127.0.0.1:PORT/cache");
+  StatusOr<Caller> who = authenticator_.AuthenticateHeader(BearerOf(request.authorization));
+  if (!who.ok()) return who.status();
+  if (who->known_by == KnownBy::kNothing) {
+    if (!IsLoopbackHost(request.host)) {
+      // A page of another site whose name was made to lead here. (DNS rebinding; a token would keep it out.)
+      return Status(StatusCode::kPermissionDenied,
+                    "without API tokens this page is for a browser that names this "
+                    "machine: http://127.0.0.1:PORT/cache");
+    }
+    who->known_by = KnownByPort(config()->ops.listen, /*client_ca=*/{});
   }
-  const StatusOr<std::optional<std::string>> tenants = TenantsFor(who, {});
+  const StatusOr<std::optional<std::string>> tenants = TenantsFor(*who, {});
   if (!tenants.ok()) return tenants.status();
   if (!tenants->has_value()) return OkStatus();
   return Status(StatusCode::kPermissionDenied, "this page shows all tenants: use a token with admin: true");
@@ -304,7 +300,7 @@ PageAnswer Daemon::CachePage(const PageRequest& request) {
     return {.status = may.code() == StatusCode::kUnauthenticated ? 401 : 403,
             .html = "<!DOCTYPE html><title>invard</title><p>" + EscapeHtml(may.message()) + "</p>\n"};
   }
-  ServedModel* const model = published_model_;
+  ServedModel* const model = gate_.model();
   if (model == nullptr) return {.status = 503, .html = "<!DOCTYPE html><title>invard</title><p>loading</p>\n"};
   const std::shared_ptr<const engine::CacheSnapshot> snapshot = cache_view_.Latest(*model->engine);
   return {.html = server::CachePage(model->parts.name, snapshot.get(),
@@ -313,16 +309,17 @@ PageAnswer Daemon::CachePage(const PageRequest& request) {
 
 std::string Daemon::MetricsText() const {
   MetricsSnapshot snapshot;
-  snapshot.draining = draining_;
+  snapshot.draining = gate_.draining();
   snapshot.connections_open = acceptor_->open_count();
-  snapshot.calls = service_.calls();
+  snapshot.calls = gate_.open_calls().report();
+  snapshot.preparing = generate_service_.preparing();
   snapshot.transfer = transfer_service_.counts();
-  if (const ServedModel* model = published_model_) {
+  if (const ServedModel* const model = gate_.model()) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();
     snapshot.engine = model->engine->Stats();
     if (model->parts.backend != nullptr) snapshot.kernel_scratch_bytes = model->parts.backend->scratch_bytes();
-    snapshot.serving = !draining_;
+    snapshot.serving = !gate_.draining();
   }
   return metrics_.Text(snapshot);
 }

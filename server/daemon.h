@@ -9,7 +9,6 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "server/admin_service.h"
 #include "server/auth.h"
 #include "server/cache_view.h"
+#include "server/call_gate.h"
 #include "server/connection_acceptor.h"
 #include "server/generate_service.h"
 #include "server/live_config.h"
@@ -62,14 +62,14 @@ class Daemon {
 
   void BeginDrain();
   // True when no call is open any more; waits at most `timeout`.
-  bool WaitIdle(std::chrono::milliseconds timeout) { return service_.WaitIdle(timeout); }
+  bool WaitIdle(std::chrono::milliseconds timeout) { return gate_.WaitIdle(timeout); }
 
   // Lets the tiers of the prefix cache store what only memory holds, for drain.persist_timeout at most and no longer
   // than until `hurry` is asked for. A model that is still loading has nothing. Requires: BeginDrain.
   void Persist(const std::stop_token& hurry);
 
   // Null while loading. For tests that look at the engine.
-  ServedModel* model() { return published_model_; }
+  ServedModel* model() { return gate_.model(); }
   std::string MetricsText() const;
 
  private:
@@ -94,10 +94,8 @@ class Daemon {
   Authenticator authenticator_;
   std::unique_ptr<TlsFiles> tls_;
 
-  std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only.
-  std::atomic<ServedModel*> published_model_ = nullptr;
-  Mutex drain_mu_;  // Over draining_ and what health says of it: the end of loading never overtakes a drain.
-  std::atomic<bool> draining_ = false;
+  std::unique_ptr<ServedModel> model_;  // Loading thread, then read-only: others take the gate's.
+  Mutex drain_mu_;  // Over draining and what health says of it: the end of loading never overtakes a drain.
 
   Mutex watch_mu_;
   int64_t watched_steps_ GUARDED_BY(watch_mu_) = -1;  // Step count when work was last seen moving; -1: no work.
@@ -105,7 +103,8 @@ class Daemon {
 
   grpc::ResourceQuota receive_quota_{"invard"};
   std::unique_ptr<ConnectionAcceptor> acceptor_;
-  GenerateService service_;
+  CallGate gate_;
+  GenerateService generate_service_;
   CacheView cache_view_;
   AdminService admin_service_;
   TransferService transfer_service_;

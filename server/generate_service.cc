@@ -4,13 +4,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "server/grpc_status.h"
+#include "server/served_call.h"
+#include "server/token_stream.h"
+#include "server/unary_call.h"
 
 namespace invar::server {
 namespace {
@@ -30,29 +32,24 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
                                             public ServedCall {
  public:
   GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, Arrival arrival)
-      : ServedCall(service.keepers(), context, std::move(arrival.open), arrival.deadline),
-        service_(service),
-        arrived_(arrival.at),
-        let_in_(arrival.verdict.status.ok()) {
-    BeWatched();
-  }
+      : ServedCall(service.gate_, context, std::move(arrival)), service_(service) {}
 
   // On a preparer. From here on the call ends through its stream, or through Finish right here.
   void Prepare(const v1::GenerateRequest& proto) {
     if (const Status s = Interrupted(); !s.ok()) return Finish(s);
-    const std::shared_ptr<const config::Config> config = service_.config_.config();
+    const std::shared_ptr<const config::Config> config = gate().config();
     request_id_ = proto.request_id().substr(0, kLoggedIdBytesMax);
     StatusOr<TranslatedRequest> translated = TranslateGenerate(
-        proto, open().tenant, ContextOf(*service_.model_.load(), *config, [this] { return Interrupted(); }));
+        proto, caller().tenant, ContextOf(*gate().model(), *config, [this] { return Interrupted(); }));
     if (!translated.ok()) return Finish(translated.status());
     translated->request.deadline = deadline();
     request_id_ = translated->request.request_id;
     prompt_tokens_ = static_cast<int64_t>(translated->request.prompt.size());
-    engine::Engine& engine = *service_.model_.load()->engine;
+    engine::Engine& engine = *gate().model()->engine;
     auto stream = std::make_shared<TokenStream>(TokenStream::Options{.form = std::move(translated->form),
                                                                      .pending_bytes_max = config->limits.stream_buffer,
-                                                                     .arrived = arrived_},
-                                                *this, engine, service_.writers_, service_.metrics_, service_.clock_);
+                                                                     .arrived = arrival().at},
+                                                *this, engine, service_.writers_, gate().metrics(), gate().clock());
     {
       MutexLock lock(mu_);
       stream_ = stream;
@@ -68,9 +65,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   void Write(const v1::GenerateResponse* message) override { StartWrite(message); }
 
   void Finish(const Status& status) override {
-    service_.metrics_.CountCall(Rpc::kGenerate, status.code());
-    LogEnd(status, NoteFinish());
-    grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(ToGrpcStatus(status));
+    LogEnd(status);
+    End(status);
   }
 
   void OnWriteDone(const bool ok) override { Stream()->OnWriteDone(ok); }
@@ -87,27 +83,32 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   }
 
  private:
+  void Refuse(const Status& status) override { Finish(status); }
+  void FinishRpc(const grpc::Status& status) override {
+    grpc::ServerWriteReactor<v1::GenerateResponse>::Finish(status);
+  }
+
   std::shared_ptr<TokenStream> Stream() {
     MutexLock lock(mu_);
     return stream_;
   }
 
   // One line of facts, never of text. Callers that are not let in could write the log full, so theirs is for debugging.
-  void LogEnd(const Status& status, const TimeNs finished_at) {
-    if (!service_.config_.config()->log.requests) return;
-    const auto level = let_in_ ? spdlog::level::info : spdlog::level::debug;
+  void LogEnd(const Status& status) {
+    if (!gate().config()->log.requests) return;
+    const auto level = open().let_in ? spdlog::level::info : spdlog::level::debug;
     const std::shared_ptr<spdlog::logger> logger = Logger("server");
     if (!logger->should_log(level)) return;
     RequestSummary summary;
     if (const std::shared_ptr<TokenStream> stream = Stream()) summary = stream->summary();
     LogFields fields;
     fields.Add("request_id", request_id_)
-        .Add("tenant", open().tenant)
+        .Add("tenant", caller().tenant)
         .Add("status", StatusCodeName(status.code()))
         .Add("prompt_tokens", prompt_tokens_)
         .Add("output_tokens", summary.output_tokens)
-        .Add("total_s", ToSeconds(finished_at - arrived_));
-    if (const ServedModel* model = service_.model_) fields.Add("model", model->parts.name);
+        .Add("total_s", ToSeconds(gate().clock().Now() - arrival().at));
+    if (const ServedModel* model = gate().model()) fields.Add("model", model->parts.name);
     if (const auto& finished = summary.finished) {
       fields.Add("finish", finished->reason == engine::FinishReason::kStop ? "stop" : "length")
           .Add("cached_tokens", int64_t{finished->cached_tokens})
@@ -124,8 +125,6 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   }
 
   GenerateService& service_;
-  const TimeNs arrived_;
-  const bool let_in_;
   std::string request_id_;     // As sent, then as chosen; set before the engine knows of the call.
   int64_t prompt_tokens_ = 0;  // As request_id_.
   Mutex mu_;
@@ -134,17 +133,11 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::CallbackServerContext* context,
                                                                           const v1::GenerateRequest* request) {
-  Arrival arrival = ArriveAt(*context, CallKind::kGenerate, "/invar.v1.GenerationService/Generate", *request);
-  const OpenCalls::Verdict verdict = arrival.verdict;
-  const std::string tenant = arrival.open.tenant;
-  auto* call = new GenerateCall(*this, *context, std::move(arrival));  // Deletes itself in OnDone.
-  if (!verdict.status.ok()) {
-    if (verdict.reset) context->TryCancel();
-    call->Finish(verdict.status);
-    return call;
-  }
+  // Deletes itself in OnDone.
+  auto* const call = new GenerateCall(*this, *context, gate_.Arrive(*context, Rpc::kGenerate, *request));
+  if (!call->Begin()) return call;
   // The request lives until OnDone, which follows Finish, which follows Prepare.
-  const Status posted = PostPreparing(tenant, [call, request] { call->Prepare(*request); });
+  const Status posted = PostPreparing(call->caller().tenant, [call, request] { call->Prepare(*request); });
   if (!posted.ok()) call->Finish(posted);
   return call;
 }
@@ -152,26 +145,20 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::
 // --- The unary calls ---
 
 template <typename Work>
-grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const UnaryMethod& method,
+grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const Rpc rpc, const On where,
                                                     const google::protobuf::Message& request,
                                                     google::protobuf::Message& response, Work work) {
-  Arrival arrival = ArriveAt(*context, CallKind::kUnary, method.path, request);
-  const OpenCalls::Verdict verdict = arrival.verdict;
-  const std::string tenant = arrival.open.tenant;
-  auto* call = new UnaryCall(keepers(), metrics_, method.rpc, *context, std::move(arrival));  // Deletes itself.
+  auto* const call = new UnaryCall(gate_, *context, gate_.Arrive(*context, rpc, request));  // Deletes itself.
+  if (!call->Begin()) return call;
   const auto run = [this, call, work, &response] {
-    const std::shared_ptr<const config::Config> config = config_.config();
-    call->Run([&] { return work(ContextOf(*model_.load(), *config, [call] { return call->Interrupted(); })); },
-              response, *config);
+    const std::shared_ptr<const config::Config> config = gate_.config();
+    call->Run([&] { return work(ContextOf(*gate_.model(), *config, [call] { return call->Interrupted(); })); },
+              response);
   };
-  if (!verdict.status.ok()) {
-    if (verdict.reset) context->TryCancel();
-    call->End(verdict.status);
-  } else if (!method.takes_time) {
+  if (where == On::kReaction) {
     run();
-  } else {
-    const Status posted = PostPreparing(tenant, run);
-    if (!posted.ok()) call->End(posted);
+  } else if (const Status posted = PostPreparing(call->caller().tenant, run); !posted.ok()) {
+    call->End(posted);
   }
   return call;
 }
@@ -179,7 +166,7 @@ grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext* context,
                                                     const v1::TokenizeRequest* request,
                                                     v1::TokenizeResponse* response) {
-  return RunUnary(context, {Rpc::kTokenize, "/invar.v1.GenerationService/Tokenize"}, *request, *response,
+  return RunUnary(context, Rpc::kTokenize, On::kPreparer, *request, *response,
                   [request, response](const TranslateContext& context) {
                     const StatusOr<std::vector<TokenId>> ids = TranslateTokenize(*request, context);
                     if (!ids.ok()) return ids.status();
@@ -191,7 +178,7 @@ grpc::ServerUnaryReactor* GenerateService::Tokenize(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContext* context,
                                                       const v1::DetokenizeRequest* request,
                                                       v1::DetokenizeResponse* response) {
-  return RunUnary(context, {Rpc::kDetokenize, "/invar.v1.GenerationService/Detokenize"}, *request, *response,
+  return RunUnary(context, Rpc::kDetokenize, On::kPreparer, *request, *response,
                   [request, response](const TranslateContext& context) {
                     StatusOr<std::string> text = TranslateDetokenize(*request, context);
                     if (!text.ok()) return text.status();
@@ -203,7 +190,7 @@ grpc::ServerUnaryReactor* GenerateService::Detokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContext* context,
                                                       const v1::RenderChatRequest* request,
                                                       v1::RenderChatResponse* response) {
-  return RunUnary(context, {Rpc::kRenderChat, "/invar.v1.GenerationService/RenderChat"}, *request, *response,
+  return RunUnary(context, Rpc::kRenderChat, On::kPreparer, *request, *response,
                   [request, response](const TranslateContext& context) {
                     StatusOr<v1::RenderChatResponse> rendered = TranslateRenderChat(*request, context);
                     if (!rendered.ok()) return rendered.status();
@@ -215,8 +202,8 @@ grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
                                                       const v1::ListModelsRequest* request,
                                                       v1::ListModelsResponse* response) {
-  return RunUnary(context, {Rpc::kListModels, "/invar.v1.GenerationService/ListModels", /*takes_time=*/false}, *request,
-                  *response, [response](const TranslateContext& context) {
+  return RunUnary(context, Rpc::kListModels, On::kReaction, *request, *response,
+                  [response](const TranslateContext& context) {
                     *response->add_models() = TranslateModelInfo(context.model_name, context.spec);
                     return OkStatus();
                   });
@@ -224,46 +211,23 @@ grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContex
 
 // --- The whole ---
 
-GenerateService::GenerateService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
-                                 const Clock& clock)
-    : config_(config),
-      authenticator_(authenticator),
-      metrics_(metrics),
-      clock_(clock),
-      preparing_max_(config.config()->limits.preparing_max),
-      stalled_readers_(std::chrono::nanoseconds(config.config()->limits.slow_reader_timeout).count()),
+GenerateService::GenerateService(CallGate& gate)
+    : gate_(gate),
+      preparing_max_(gate.config()->limits.preparing_max),
       preparers_(kPreparerThreads, static_cast<size_t>(preparing_max_)) {}
 
-void GenerateService::Serve(ServedModel& model) { model_ = &model; }
-
-void GenerateService::BeginDrain() { draining_ = true; }
-
-StatusOr<std::string> GenerateService::Admit(const grpc::CallbackServerContext& context,
-                                             const std::string_view method) const {
-  StatusOr<Caller> caller = authenticator_.Authenticate(context, method);
-  if (!caller.ok()) return caller.status();
-  if (draining_) return Unavailable("the daemon is shutting down");
-  if (model_.load() == nullptr) return Unavailable("the model is still loading");
-  return std::move(caller->tenant);
-}
-
-Arrival GenerateService::ArriveAt(const grpc::CallbackServerContext& context, const CallKind kind,
-                                  const std::string_view method, const google::protobuf::Message& request) {
-  return Arrive(open_calls_, clock_, *config_.config(), context, kind, Admit(context, method), request);
-}
-
 Status GenerateService::PostPreparing(const std::string& tenant, std::function<void()> work) {
-  const int64_t share = TenantShare(*config_.config(), preparing_max_);
+  const int64_t share = TenantShare(*gate_.config(), preparing_max_);
   switch (preparers_.Post(std::move(work), tenant, static_cast<size_t>(share))) {
     case TaskQueue::Posted::kTaken:
       return OkStatus();
     case TaskQueue::Posted::kFull:
-      ++preparing_refusals_;
+      ++refusals_;
       return ResourceExhausted(
           fmt::format("limits.preparing_max: {} calls wait to be prepared already, as many as may; try again later",
                       preparing_max_));
     case TaskQueue::Posted::kLaneFull:
-      ++preparing_share_refusals_;
+      ++share_refusals_;
       return ResourceExhausted(fmt::format(
           "limits.tenant_share_percent: {} calls of this tenant wait to be prepared already, its share of {}; try "
           "again later",
@@ -273,16 +237,9 @@ Status GenerateService::PostPreparing(const std::string& tenant, std::function<v
   return OkStatus();
 }
 
-CallReport GenerateService::calls() const {
-  const OpenCalls::Report open = open_calls_.report();
-  return {.open = open.generate_calls,
-          .preparing = static_cast<int64_t>(preparers_.waiting()),
-          .bytes = open.bytes,
-          .refused_bytes = open.refused_bytes,
-          .bytes_refusals = open.bytes_refusals,
-          .preparing_refusals = preparing_refusals_,
-          .share_refusals = open.share_refusals + preparing_share_refusals_,
-          .resets = open.resets};
+PreparingReport GenerateService::preparing() const {
+  return {
+      .waiting = static_cast<int64_t>(preparers_.waiting()), .refusals = refusals_, .share_refusals = share_refusals_};
 }
 
 }  // namespace invar::server

@@ -83,12 +83,6 @@ const Scalar kScalars[] = {
      nullptr,
      "Connections of the gRPC port.",
      [](const MetricsSnapshot& s) { return static_cast<double>(s.connections_open); }},
-    {"invar_calls_open",
-     kGauge,
-     {},
-     nullptr,
-     "Generate calls that have not ended.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls.open); }},
     {"invar_open_request_bytes",
      kGauge,
      {},
@@ -120,20 +114,20 @@ const Scalar kScalars[] = {
      {"limit", "preparing_max"},
      nullptr,
      "",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls.preparing_refusals); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.preparing.refusals); }},
     {"invar_calls_preparing",
      kGauge,
      {},
      nullptr,
      "Calls that wait to be tokenized or rendered; limits.preparing_max bounds them.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls.preparing); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.preparing.waiting); }},
     {"invar_tenant_share_refusals_total",
      kCounter,
      {},
      nullptr,
      "Calls refused because their tenant held its limits.tenant_share_percent of open calls, of their bytes or of the "
      "calls that wait to be prepared.",
-     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls.share_refusals); }},
+     [](const MetricsSnapshot& s) { return static_cast<double>(s.calls.share_refusals + s.preparing.share_refusals); }},
 
     // submitted = finished + cancelled + expired + failed + running + waiting, in every scrape.
     {"invar_requests_submitted_total",
@@ -731,9 +725,6 @@ const std::array<HistogramRow, kSampleCount>& HistogramRows() {
   return rows;
 }
 
-constexpr const char* kRpcNames[kRpcCount] = {"Generate",    "Tokenize",           "Detokenize", "RenderChat",
-                                              "ListModels",  "GetCacheStatistics", "FlushCache", "ExplainPlan",
-                                              "FetchPrefix", "QuotePrefix"};
 constexpr const char* kRefusalNames[kRefusalCount] = {"total", "per_address", "files", "abuse"};
 
 // Metrics that need code of their own, for the docs.
@@ -743,6 +734,7 @@ struct Described {
   std::string labels;  // As in the docs.
   std::string help;
 };
+constexpr char kCallsOpenHelp[] = "Calls that have not ended, let in or not. A drain waits for all of them.";
 constexpr char kAcceptedName[] = "invar_speculation_accepted_per_round";
 constexpr char kAcceptedHelp[] = "Tokens accepted a verified draft.";
 std::vector<Described> Others() {
@@ -751,6 +743,7 @@ std::vector<Described> Others() {
        "1 for the eviction order that is followed, 0 for the others."},
       {kAcceptedName, "histogram", "model",
        fmt::format("{} Buckets: {}", kAcceptedHelp, fmt::join(engine::kAcceptedBounds, ", "))},
+      {"invar_calls_open", "gauge", fmt::format("model, rpc ({})", fmt::join(kRpcNames, ", ")), kCallsOpenHelp},
       {"invar_rpcs_total", "counter", fmt::format("rpc ({}), code", fmt::join(kRpcNames, ", ")),
        "Calls that ended, by rpc and the name of the gRPC code."},
       {"invar_connections_refused_total", "counter", fmt::format("reason ({})", fmt::join(kRefusalNames, ", ")),
@@ -1026,13 +1019,19 @@ std::string Metrics::Text(const MetricsSnapshot& snapshot) const {
   Page page;
   AddInfo(snapshot, page);
   AddScalars(snapshot, /*aliases=*/false, page);
-  for (int rpc = 0; rpc < kRpcCount; ++rpc) {
+  for (size_t rpc = 0; rpc < kRpcCount; ++rpc) {
+    page.Add("invar_calls_open", kGauge, kCallsOpenHelp,
+             {{"model", snapshot.model}, {"rpc", std::string(kRpcNames[rpc])}},
+             static_cast<double>(snapshot.calls.calls.of[rpc]));
+  }
+  for (size_t rpc = 0; rpc < kRpcCount; ++rpc) {
     for (int code = 0; code < kCodeCount; ++code) {
       const int64_t count = calls_[rpc][code];
       if (count == 0 && code != 0) continue;
-      page.Add("invar_rpcs_total", kCounter, "Calls that ended, by rpc and gRPC code.",
-               {{"rpc", kRpcNames[rpc]}, {"code", std::string(StatusCodeName(static_cast<StatusCode>(code)))}},
-               static_cast<double>(count));
+      page.Add(
+          "invar_rpcs_total", kCounter, "Calls that ended, by rpc and gRPC code.",
+          {{"rpc", std::string(kRpcNames[rpc])}, {"code", std::string(StatusCodeName(static_cast<StatusCode>(code)))}},
+          static_cast<double>(count));
     }
   }
   for (const std::string_view order : snapshot.engine.cache.eviction_orders) {

@@ -17,23 +17,12 @@
 #include "base/status.h"
 #include "engine/stats.h"
 #include "models/model.h"
+#include "server/open_calls.h"
+#include "server/rpc.h"
 #include "server/transfer_counts.h"
 
 namespace invar::server {
 
-enum class Rpc {
-  kGenerate,
-  kTokenize,
-  kDetokenize,
-  kRenderChat,
-  kListModels,
-  kGetCacheStatistics,
-  kFlushCache,
-  kExplainPlan,
-  kFetchPrefix,
-  kQuotePrefix,
-};
-inline constexpr int kRpcCount = 10;
 inline constexpr int kCodeCount = 17;
 
 enum class Sample {
@@ -52,17 +41,11 @@ inline constexpr int kSampleCount = 9;
 enum class Refusal { kTotal, kPerAddress, kFiles, kAbuse };
 inline constexpr int kRefusalCount = 4;
 
-// The open calls of the service and those it refused.
-struct CallReport {
-  int64_t open = 0;           // Generate calls.
-  int64_t preparing = 0;      // Calls that wait for a thread that prepares them.
-  int64_t bytes = 0;          // Of requests and whole answers.
-  int64_t refused_bytes = 0;  // Of refused calls that have not taken their status yet.
-  // Ever:
-  int64_t bytes_refusals = 0;
-  int64_t preparing_refusals = 0;
-  int64_t share_refusals = 0;
-  int64_t resets = 0;  // Refused calls that were ended without a status.
+// Calls that wait for a thread that prepares them, and those that were refused for how many wait, ever.
+struct PreparingReport {
+  int64_t waiting = 0;
+  int64_t refusals = 0;
+  int64_t share_refusals = 0;  // Their tenant had its share.
 };
 
 // What a scrape reads besides the event-fed numbers.
@@ -73,7 +56,8 @@ struct MetricsSnapshot {
   bool serving = false;
   bool draining = false;
   int64_t connections_open = 0;
-  CallReport calls;
+  OpenCalls::Report calls;
+  PreparingReport preparing;
   TransferCounts transfer;  // Of prefixes that others asked for.
   int64_t kernel_scratch_bytes = 0;
 };

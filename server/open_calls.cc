@@ -21,8 +21,7 @@ int64_t TenantShare(const config::Config& config, const int64_t whole) {
 }
 
 void OpenCalls::Held::Add(const OpenCall& call, const int64_t sign) {
-  calls += sign;
-  generate_calls += call.kind == CallKind::kGenerate ? sign : 0;
+  calls[call.rpc] += sign;
   bytes += sign * call.bytes;
 }
 
@@ -52,11 +51,12 @@ Status OpenCalls::JudgeCall(const OpenCall& call, const config::Config& config) 
   }
   // What the engine holds of all tenants is bounded by its own queue.
   const int64_t generate_max = TenantShare(config, config.engine.queue_max + config.engine.running_max);
-  if (call.kind == CallKind::kGenerate && tenant.generate_calls > 0 && tenant.generate_calls >= generate_max) {
+  const int64_t generate_calls = tenant.calls[Rpc::kGenerate];
+  if (call.rpc == Rpc::kGenerate && generate_calls > 0 && generate_calls >= generate_max) {
     ++share_refusals_;
     return ResourceExhausted(fmt::format(
         "limits.tenant_share_percent: this tenant has {} Generate calls open, its share is {}; try again later",
-        tenant.generate_calls, generate_max));
+        generate_calls, generate_max));
   }
   return OkStatus();
 }
@@ -97,7 +97,7 @@ void OpenCalls::Ends(const OpenCall& call) {
     const auto tenant = tenants_.find(call.tenant);
     Check(tenant != tenants_.end(), "a call ends once", call.tenant);
     tenant->second.Add(call, -1);
-    if (tenant->second.calls == 0) tenants_.erase(tenant);
+    if (tenant->second.calls.total() == 0) tenants_.erase(tenant);
   }
   (call.let_in ? let_in_ : refused_).Add(call, -1);
   idle_.NotifyAll();
@@ -106,7 +106,7 @@ void OpenCalls::Ends(const OpenCall& call) {
 bool OpenCalls::WaitIdle(const std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   const MutexLock lock(mu_);
-  while (let_in_.calls + refused_.calls > 0) {
+  while (let_in_.calls.total() + refused_.calls.total() > 0) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= left.zero()) return false;
     idle_.WaitFor(mu_, left);
@@ -116,12 +116,14 @@ bool OpenCalls::WaitIdle(const std::chrono::milliseconds timeout) {
 
 OpenCalls::Report OpenCalls::report() const {
   const MutexLock lock(mu_);
-  return {.generate_calls = let_in_.generate_calls + refused_.generate_calls,
-          .bytes = let_in_.bytes,
-          .refused_bytes = refused_.bytes,
-          .bytes_refusals = bytes_refusals_,
-          .share_refusals = share_refusals_,
-          .resets = resets_};
+  Report report{.calls = let_in_.calls,
+                .bytes = let_in_.bytes,
+                .refused_bytes = refused_.bytes,
+                .bytes_refusals = bytes_refusals_,
+                .share_refusals = share_refusals_,
+                .resets = resets_};
+  for (size_t rpc = 0; rpc < kRpcCount; ++rpc) report.calls.of[rpc] += refused_.calls.of[rpc];
+  return report;
 }
 
 }  // namespace invar::server

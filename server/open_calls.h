@@ -14,15 +14,14 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "config/config.h"
+#include "server/rpc.h"
 
 namespace invar::server {
-
-enum class CallKind { kGenerate, kUnary };
 
 // What a call counts as. The tenant is empty where none is known.
 struct OpenCall {
   std::string tenant;
-  CallKind kind = CallKind::kUnary;
+  Rpc rpc = Rpc::kGenerate;
   int64_t bytes = 0;    // Of its request, which gRPC keeps until the call is over, and of its answer (Grows).
   bool let_in = false;  // Begins says.
 };
@@ -44,13 +43,13 @@ class OpenCalls {
   Status Grows(OpenCall& call, int64_t bytes, const config::Config& config);
   // The last use of this by a call: whoever waits for idleness may destroy this right after.
   void Ends(const OpenCall& call);
-  // Waits until no call of any kind is open, at most `timeout`. True when none is.
+  // Waits until no call is open, at most `timeout`. True when none is.
   bool WaitIdle(std::chrono::milliseconds timeout);
 
   struct Report {
-    int64_t generate_calls = 0;  // Let in or not.
-    int64_t bytes = 0;           // Of calls that were let in.
-    int64_t refused_bytes = 0;   // Of calls that were not, and are open still.
+    RpcCounts calls;            // Let in or not.
+    int64_t bytes = 0;          // Of calls that were let in.
+    int64_t refused_bytes = 0;  // Of calls that were not, and are open still.
     // Ever:
     int64_t bytes_refusals = 0;  // Calls refused for the bytes of all.
     int64_t share_refusals = 0;  // Calls refused because their tenant had its share.
@@ -60,8 +59,7 @@ class OpenCalls {
 
  private:
   struct Held {
-    int64_t calls = 0;
-    int64_t generate_calls = 0;
+    RpcCounts calls;
     int64_t bytes = 0;
     void Add(const OpenCall& call, int64_t sign);
   };

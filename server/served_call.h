@@ -1,75 +1,65 @@
-// ServedCall: what every RPC of ours is while it is open, streamed or not: counted (OpenCalls), with an end in time
-// (the caller's deadline or limits.request_timeout), and watched (StalledReaders), so that a client that takes nothing
-// does not keep request and answer for ever. A reactor is one beside gRPC's own class. Threads: any.
+// ServedCall: what every RPC of ours is while it is open, streamed or not: counted and watched (CallGate), with an end
+// in time (the caller's deadline or limits.request_timeout), refused in one way and ended in one way. A reactor is one
+// beside gRPC's own class.
+//   new -> Begin --let in--> work -> End ... OnDone: Leave
+//            \--refused--> Refuse -> End ... OnDone: Leave
+// Threads: any.
 #pragma once
 
-#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
 
 #include <atomic>
-#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "config/config.h"
-#include "server/open_calls.h"
-#include "server/stalled_readers.h"
+#include "server/call_gate.h"
 
 namespace invar::server {
 
-// What is known of a call when its reactor is made.
-struct Arrival {
-  TimeNs at = 0;
-  TimeNs deadline = kNever;  // The caller's or that of limits.request_timeout, whichever is earlier.
-  OpenCall open;
-  OpenCalls::Verdict verdict;
-};
-// Counts the call as open, let in or not. `tenant`: whose it is, or why it may not go on.
-Arrival Arrive(OpenCalls& open_calls, const Clock& clock, const config::Config& config,
-               const grpc::CallbackServerContext& context, CallKind kind, const StatusOr<std::string>& tenant,
-               const google::protobuf::Message& request);
-
 class ServedCall : public WatchedCall {
  public:
-  // What it is counted and watched by; outlives it.
-  struct Keepers {
-    OpenCalls& open_calls;
-    StalledReaders& stalled_readers;
-    const Clock& clock;
-  };
+  // The first call to it: it is watched from here on. False: it was not let in, its end is on its way, and there is
+  // nothing more to do. It lives until the RPC's method has returned all the same.
+  bool Begin();
 
   // OK while somebody waits for the answer. Errors: CANCELLED, DEADLINE_EXCEEDED.
   Status Interrupted() const;
-  TimeNs deadline() const { return deadline_; }
+  TimeNs deadline() const { return arrival_.deadline; }
+  const Caller& caller() const { return arrival_.caller; }
 
   void CutStalledReader(TimeNs) override {}  // Nothing is written before the end.
   bool IsStuck(TimeNs limit) const override;
   void Reset() override { context_.TryCancel(); }
 
  protected:
-  // Requires: `open` has begun; `context` lives until OnDone returns.
-  ServedCall(const Keepers& keepers, grpc::CallbackServerContext& context, OpenCall open, TimeNs deadline);
+  // Requires: `gate` outlives it; `context` lives until OnDone returns.
+  ServedCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival);
 
-  // From the constructor of the class that is not derived from any more: it is looked at from here on.
-  void BeWatched() { watch_serial_ = keepers_.stalled_readers.Add(*this); }
-  const Clock& clock() const { return keepers_.clock; }
+  // Ends a call that was not let in: leads to End.
+  virtual void Refuse(const Status& status) = 0;
+  // gRPC's Finish.
+  virtual void FinishRpc(const grpc::Status& status) = 0;
+
+  // Once: counts how the call ended and hands that to gRPC. The call may be gone when this returns.
+  void End(const Status& status);
   // From OnCancel.
   void NoteCancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
-  // Right before gRPC's Finish: from here on its end depends on the reader. Gives that moment.
-  TimeNs NoteFinish();
   // From OnDone, the last thing: deletes this.
   void Leave();
-  OpenCall& open() { return open_; }
+
+  CallGate& gate() { return gate_; }
+  const Arrival& arrival() const { return arrival_; }
+  OpenCall& open() { return arrival_.open; }
 
  private:
-  const Keepers keepers_;
+  CallGate& gate_;
   grpc::CallbackServerContext& context_;
-  const TimeNs deadline_;
-  OpenCall open_;
+  Arrival arrival_;
   int64_t watch_serial_ = 0;
   std::atomic<bool> cancelled_ = false;
-  std::atomic<TimeNs> finished_at_ = kNever;
+  std::atomic<TimeNs> finished_at_ = kNever;  // From here on its end depends on the reader.
 };
 
 }  // namespace invar::server

@@ -13,10 +13,10 @@
 
 #include "base/log.h"
 #include "cache/state_shape.h"
-#include "config/fields.h"
 #include "engine/prefix_export.h"
 #include "engine/prefix_sender.h"
-#include "server/grpc_status.h"
+#include "server/cache_access.h"
+#include "server/served_call.h"
 #include "server/translate_transfer.h"
 
 namespace invar::server {
@@ -25,28 +25,23 @@ using Reactor = grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage
 
 class TransferService::FetchCall final : public Reactor, public ServedCall {
  public:
-  FetchCall(TransferService& service, grpc::CallbackServerContext& context, Arrival arrival, Caller caller,
-            const TimeNs lease)
-      : ServedCall(service.keepers_, context, std::move(arrival.open), arrival.deadline),
+  FetchCall(TransferService& service, grpc::CallbackServerContext& context, Arrival arrived)
+      : ServedCall(service.gate_, context, std::move(arrived)),
         service_(service),
-        caller_(std::move(caller)),
-        lease_(lease),
-        heard_at_(arrival.at),
-        sent_at_(arrival.at) {
-    BeWatched();
-    const MutexLock lock(service_.calls_mu_);
-    serial_ = ++service_.last_call_;
-    service_.calls_.emplace(serial_, this);
-    service_.wake_.NotifyAll();
-  }
+        lease_(std::chrono::nanoseconds(gate().config()->transfer.lease).count()),
+        heard_at_(arrival().at),
+        sent_at_(arrival().at) {}
 
-  void Begin() {
+  // The heart looks after it from here on.
+  void Listen() {
+    {
+      const MutexLock lock(service_.calls_mu_);
+      serial_ = ++service_.last_call_;
+      service_.calls_.emplace(serial_, this);
+      service_.wake_.NotifyAll();
+    }
     const MutexLock lock(mu_);
-    StartRead(&in_);
-  }
-  void Refuse(const Status& status) {
-    const MutexLock lock(mu_);
-    EndWith(TransferService::End::kRefused, status);
+    if (!ended_) StartRead(&in_);
   }
 
   void OnReadDone(const bool ok) override {
@@ -55,7 +50,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       const MutexLock lock(mu_);
       if (ended_) return;
       if (!ok) return ReaderGone();
-      heard_at_ = clock().Now();
+      heard_at_ = gate().clock().Now();
       OpenExtras extras;
       const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
       if (!frame.ok()) return EndWith(TransferService::End::kAbandoned, frame.status());
@@ -113,13 +108,19 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   }
 
  private:
+  void Refuse(const Status& status) override {
+    const MutexLock lock(mu_);
+    EndWith(TransferService::End::kRefused, status);
+  }
+  void FinishRpc(const grpc::Status& status) override { Finish(status); }
+
   Status Open(const engine::OpenFrame& open, const OpenExtras& extras,
               std::optional<engine::PrefixExport::Wanted>& wanted) REQUIRES_LOCK(mu_) {
-    const ServedModel& model = *service_.model_.load();
+    const ServedModel& model = *gate().model();
     sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), service_.SenderLimits(model),
                     &model.profiles);
     if (Status s = sender_->Open(open); !s.ok()) return s;
-    if (Status s = service_.MayHave(caller_, open.scope.tenant); !s.ok()) return s;
+    if (Status s = MayFetch(caller(), open.scope.tenant); !s.ok()) return s;
     const auto tokens = static_cast<int32_t>(open.tokens.size());
     const int64_t pages = cache::StateShape::PagesFor(tokens) - engine::FirstPageToSend(open.have_kv, tokens);
     int64_t bytes = pages * model.spec().page_bytes + model.spec().state_bytes;
@@ -135,7 +136,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
               .tokens = open.tokens,
               .have_kv = open.have_kv,
               .have_state = open.have_state,
-              .deadline = std::min(deadline(), timeout == 0 ? kNever : clock().Now() + timeout),
+              .deadline = std::min(deadline(), timeout == 0 ? kNever : gate().clock().Now() + timeout),
               .coded = sender_->coded(),
               .shelf = model.shelf.get()};
     return OkStatus();
@@ -144,7 +145,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   // The export calls back until it is cancelled, which OnDone does; and OnDone cannot come before the Finish that only
   // this, that callback or another reaction calls.
   void BeginExport(engine::PrefixExport::Wanted wanted) {
-    exported_ = engine::PrefixExport::Begin(*service_.model_.load()->engine, std::move(wanted),
+    exported_ = engine::PrefixExport::Begin(*gate().model()->engine, std::move(wanted),
                                             [this](StatusOr<engine::PrefixPart> part) {
                                               const MutexLock lock(mu_);
                                               if (ended_) return;
@@ -164,7 +165,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   void Write(engine::ProducerFrame frame) REQUIRES_LOCK(mu_) {
     out_ = ToMessage(std::move(frame));
     is_writing_ = true;
-    sent_at_ = clock().Now();
+    sent_at_ = gate().clock().Now();
     StartWrite(&out_);
   }
   void ReaderGone() REQUIRES_LOCK(mu_) {
@@ -173,15 +174,12 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   void EndWith(const TransferService::End end, const Status& status) REQUIRES_LOCK(mu_) {
     ended_ = true;
     service_.Count(end, sender_.has_value() ? sender_->sent_bytes() : 0);
-    service_.metrics_.CountCall(Rpc::kFetchPrefix, status.code());
-    NoteFinish();
-    Finish(ToGrpcStatus(status));
+    ServedCall::End(status);
   }
 
   TransferService& service_;
-  const Caller caller_;
   const TimeNs lease_;
-  int64_t serial_ = 0;
+  int64_t serial_ = 0;                              // 0: it never listened.
   std::shared_ptr<engine::PrefixExport> exported_;  // Set by the one reaction to the Open, read by OnDone.
 
   Mutex mu_;
@@ -195,11 +193,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   v1::ProducerMessage out_;
 };
 
-TransferService::TransferService(const LiveConfig& config, const Authenticator& authenticator, Metrics& metrics,
-                                 const ServedCall::Keepers& keepers)
-    : config_(config), authenticator_(authenticator), metrics_(metrics), keepers_(keepers), heart_([this] {
-        Beat();
-      }) {}
+TransferService::TransferService(CallGate& gate) : gate_(gate), heart_([this] { Beat(); }) {}
 
 TransferService::~TransferService() {
   {
@@ -210,34 +204,8 @@ TransferService::~TransferService() {
   heart_.join();
 }
 
-void TransferService::Serve(ServedModel& model) { model_ = &model; }
-
-StatusOr<Caller> TransferService::Admit(const grpc::CallbackServerContext& context,
-                                        const std::string_view method) const {
-  StatusOr<Caller> caller = authenticator_.Authenticate(context, method);
-  if (!caller.ok()) return caller.status();
-  if (draining_) return Unavailable("the daemon is shutting down");
-  if (model_.load() == nullptr) return Unavailable("the model is still loading");
-  return caller;
-}
-
-// The prefix itself tells nothing that its caller does not know, who has the tokens; how soon it comes tells whether it
-// is cached, so a tenant's cache is that tenant's, an admin's, and that of other instances, which fetch for all.
-Status TransferService::MayHave(const Caller& caller, const std::string& tenant) const {
-  if (authenticator_.wants_tokens()) {
-    if (caller.admin || caller.instance || caller.tenant == tenant) return OkStatus();
-    return Status(StatusCode::kPermissionDenied,
-                  fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with instance: true",
-                              caller.tenant, tenant));
-  }
-  const std::shared_ptr<const config::Config> config = config_.config();
-  if (config::IsLoopback(config->server.listen) || !config->tls.client_ca.empty()) return OkStatus();
-  return Status(StatusCode::kPermissionDenied,
-                "transfer: prefixes are for callers that are known: configure auth.tokens or tls.client_ca here");
-}
-
 Status TransferService::Take(const int64_t bytes) {
-  const int64_t bytes_max = config_.config()->transfer.bytes_max;
+  const int64_t bytes_max = gate_.config()->transfer.bytes_max;
   const MutexLock lock(mu_);
   // One may always go alone.
   if (counts_.held_bytes > 0 && counts_.held_bytes + bytes > bytes_max) {
@@ -277,7 +245,7 @@ void TransferService::Count(const End end, const int64_t bytes) {
 }
 
 TransferCounts TransferService::counts() const {
-  const ServedModel* const model = model_.load();
+  const ServedModel* const model = gate_.model();
   const MutexLock lock(mu_);
   TransferCounts counts = counts_;
   if (model != nullptr) counts.codes_kept_bytes = model->shelf->bytes();
@@ -293,42 +261,31 @@ void TransferService::Beat() {
       continue;
     }
     wake_.WaitFor(calls_mu_, std::chrono::nanoseconds(engine::kTransferBeatNs));
-    const TimeNs now = keepers_.clock.Now();
+    const TimeNs now = gate_.clock().Now();
     for (const auto& [serial, call] : calls_) call->Beat(now);
   }
 }
 
 engine::PrefixSender::Limits TransferService::SenderLimits(const ServedModel& model) const {
   return {.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
-          .salt_bytes_max = config_.config()->limits.salt_bytes_max};
+          .salt_bytes_max = gate_.config()->limits.salt_bytes_max};
 }
 
 grpc::ServerUnaryReactor* TransferService::QuotePrefix(grpc::CallbackServerContext* context,
                                                        const v1::QuoteRequest* request, v1::QuoteResponse* response) {
-  const StatusOr<Caller> caller = Admit(*context, "/invar.v1.TransferService/QuotePrefix");
-  const StatusOr<std::string> tenant = caller.ok() ? StatusOr<std::string>(caller->tenant) : caller.status();
-  Arrival arrival =
-      Arrive(keepers_.open_calls, keepers_.clock, *config_.config(), *context, CallKind::kUnary, tenant, *request);
-  const OpenCalls::Verdict verdict = arrival.verdict;
-  auto* const call = new UnaryCall(keepers_, metrics_, Rpc::kQuotePrefix, *context, std::move(arrival));
-  if (verdict.status.ok()) {
-    Quote(*caller, *request, *response, *call);
-    return call;
-  }
-  if (verdict.reset) context->TryCancel();
-  call->End(verdict.status);
+  auto* const call = new UnaryCall(gate_, *context, gate_.Arrive(*context, Rpc::kQuotePrefix, *request));
+  if (call->Begin()) Quote(*request, *response, *call);
   return call;
 }
 
-void TransferService::Quote(const Caller& caller, const v1::QuoteRequest& request, v1::QuoteResponse& response,
-                            UnaryCall& call) {
+void TransferService::Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call) {
   const StatusOr<engine::OpenFrame> open = OpenOf(request);
   if (!open.ok()) return call.End(open.status());
-  const ServedModel& model = *model_.load();
+  const ServedModel& model = *gate_.model();
   engine::PrefixSender sender(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), SenderLimits(model),
                               &model.profiles);
   if (Status s = sender.Open(*open); !s.ok()) return call.End(s);
-  if (Status s = MayHave(caller, open->scope.tenant); !s.ok()) return call.End(s);
+  if (Status s = MayFetch(call.caller(), open->scope.tenant); !s.ok()) return call.End(s);
   const engine::EngineStats stats = model.engine->Stats();
   response.set_as_is(!sender.coded().has_value());
   response.set_codes(sender.coded().has_value());
@@ -352,25 +309,14 @@ void TransferService::Quote(const Caller& caller, const v1::QuoteRequest& reques
 }
 
 Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
-  const StatusOr<Caller> caller = Admit(*context, "/invar.v1.TransferService/FetchPrefix");
-  const std::shared_ptr<const config::Config> config = config_.config();
-  const StatusOr<std::string> tenant = caller.ok() ? StatusOr<std::string>(caller->tenant) : caller.status();
-  Arrival arrival = Arrive(keepers_.open_calls, keepers_.clock, *config, *context, CallKind::kUnary, tenant,
-                           v1::ConsumerMessage::default_instance());
-  const OpenCalls::Verdict verdict = arrival.verdict;
+  Arrival arrival = gate_.Arrive(*context, Rpc::kFetchPrefix, v1::ConsumerMessage::default_instance());
   {
     const MutexLock lock(mu_);
     ++counts_.asked;
     ++counts_.open;
   }
-  auto* const call = new FetchCall(*this, *context, std::move(arrival), caller.ok() ? *caller : Caller(),
-                                   std::chrono::nanoseconds(config->transfer.lease).count());  // Deletes itself.
-  if (verdict.status.ok()) {
-    call->Begin();
-    return call;
-  }
-  if (verdict.reset) context->TryCancel();
-  call->Refuse(verdict.status);
+  auto* const call = new FetchCall(*this, *context, std::move(arrival));  // Deletes itself.
+  if (call->Begin()) call->Listen();
   return call;
 }
 

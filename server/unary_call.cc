@@ -3,23 +3,13 @@
 
 #include <utility>
 
-#include "server/grpc_status.h"
-
 namespace invar::server {
 
-UnaryCall::UnaryCall(const Keepers& keepers, Metrics& metrics, const Rpc rpc, grpc::CallbackServerContext& context,
-                     Arrival arrival)
-    : ServedCall(keepers, context, std::move(arrival.open), arrival.deadline),
-      open_calls_(keepers.open_calls),
-      metrics_(metrics),
-      rpc_(rpc) {
-  BeWatched();
-}
+UnaryCall::UnaryCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival)
+    : ServedCall(gate, context, std::move(arrival)) {}
 
-void UnaryCall::End(const Status& status) {
-  metrics_.CountCall(rpc_, status.code());
-  NoteFinish();
-  Finish(ToGrpcStatus(status));
+Status UnaryCall::TakeRoomFor(const google::protobuf::Message& response) {
+  return gate().open_calls().Grows(open(), static_cast<int64_t>(response.SpaceUsedLong()), *gate().config());
 }
 
 }  // namespace invar::server

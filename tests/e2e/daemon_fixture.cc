@@ -120,7 +120,8 @@ std::unique_ptr<v1::GenerationService::Stub> RunningDaemon::NewStub() const {
 }
 
 void RunningDaemon::AwaitCallsOpen(const int64_t calls) {
-  while (MetricSum(daemon_->MetricsText(), "invar_calls_open") < static_cast<double>(calls)) std::this_thread::yield();
+  const auto open = [this] { return MetricSum(daemon_->MetricsText(), "invar_calls_open", "rpc=\"Generate\""); };
+  while (open() < static_cast<double>(calls)) std::this_thread::yield();
 }
 
 bool RunningDaemon::BecomesIdle() {

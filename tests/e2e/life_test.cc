@@ -125,6 +125,20 @@ TEST(Life, DrainLetsRunningAndQueuedFinishAndRefusesNewOnes) {
   EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(10)));
 }
 
+// A flush would take from the tiers what they are about to be given.
+TEST(Life, WhileDrainingNoServiceTakesCalls) {
+  config::Config config = TinyConfig();
+  config.transfer.role = "prefill";
+  RunningDaemon daemon(config, FingerprintLoader(nullptr));
+  const auto channel = daemon.NewChannel();
+  daemon.daemon().BeginDrain();
+  for (const char* const method : {"/invar.v1.GenerationService/ListModels", "/invar.v1.AdminService/FlushCache",
+                                   "/invar.v1.AdminService/GetCacheStatistics", "/invar.v1.AdminService/ExplainPlan",
+                                   "/invar.v1.TransferService/FetchPrefix", "/invar.v1.TransferService/QuotePrefix"}) {
+    EXPECT_EQ(CallRaw(channel, method, "").status.error_code(), grpc::StatusCode::UNAVAILABLE) << method;
+  }
+}
+
 TEST(Life, EndGivesEveryOpenCallAStatus) {
   StepGate gate;
   RunningDaemon daemon(TinyConfig(), FingerprintLoader(&gate));

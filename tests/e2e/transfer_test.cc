@@ -150,6 +150,26 @@ TEST_F(TransferBetweenDaemons, ManyAtOnceAreAnsweredAlike) {
   EXPECT_TRUE(producer.BecomesIdle());
 }
 
+// The prefix is still being run when the producer is told to stop: whoever asked for it gets it.
+TEST_F(TransferBetweenDaemons, ADrainWaitsForThePrefixThatIsOnItsWay) {
+  StepGate gate;
+  RunningDaemon producer(ProducerConfig(), FingerprintLoader(&gate));
+  config::Config config = ConsumerConfig("a=" + producer.daemon().grpc_address());
+  config.transfer.lease = milliseconds(60'000);
+  RunningDaemon consumer(config, FingerprintLoader(nullptr));
+  gate.Close();
+  auto call = std::async(std::launch::async, [&] { return Collect(*consumer.NewStub(), Prompt(1)); });
+  gate.AwaitStanding();
+  producer.daemon().BeginDrain();
+  EXPECT_FALSE(producer.daemon().WaitIdle(milliseconds(0)));
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_calls_open", "rpc=\"FetchPrefix\""), 1)
+      << "who looks at the drain sees what it waits for";
+  gate.Open();
+  EXPECT_EQ(call.get().finished.reuse().transferred_tokens(), kPrompt - 1);
+  EXPECT_TRUE(producer.daemon().WaitIdle(std::chrono::seconds(60)));
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_calls_open"), 0);
+}
+
 TEST_F(TransferBetweenDaemons, OtherWeightsAreRefusedByName) {
   config::Config config = ProducerConfig();
   config.model.path = TinyModelFolder() + "-ft";

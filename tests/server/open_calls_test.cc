@@ -19,9 +19,9 @@ config::Config WithTenants(const std::vector<std::string>& tenants) {
 }
 
 OpenCall Unary(const std::string& tenant, const int64_t bytes) {
-  return {.tenant = tenant, .kind = CallKind::kUnary, .bytes = bytes};
+  return {.tenant = tenant, .rpc = Rpc::kTokenize, .bytes = bytes};
 }
-OpenCall Generate(const std::string& tenant) { return {.tenant = tenant, .kind = CallKind::kGenerate, .bytes = 1}; }
+OpenCall Generate(const std::string& tenant) { return {.tenant = tenant, .rpc = Rpc::kGenerate, .bytes = 1}; }
 
 Status Begin(OpenCalls& calls, OpenCall call, const config::Config& config) {
   return calls.Begins(call, OkStatus(), config).status;
@@ -69,7 +69,7 @@ TEST(OpenCalls, ATenantAmongOthersTakesItsShareOfTheEngine) {
   EXPECT_EQ(Begin(calls, Generate("a"), config).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(Begin(calls, Unary("a", 1), config).ok()) << "other calls go on";
   EXPECT_TRUE(Begin(calls, Generate("b"), config).ok());
-  EXPECT_EQ(calls.report().generate_calls, 6);
+  EXPECT_EQ(calls.report().calls[Rpc::kGenerate], 6);
   End(calls, Generate("a"));
   EXPECT_TRUE(Begin(calls, Generate("a"), config).ok());
 }

@@ -1,5 +1,5 @@
 // Who may see and flush what, as a table; and what browsers send for a token.
-#include "server/admin_access.h"
+#include "server/cache_access.h"
 
 #include <gtest/gtest.h>
 
@@ -8,14 +8,16 @@
 namespace invar::server {
 namespace {
 
-const AdminCaller kNobodyNear{.caller = {}, .by_token = false, .is_loopback = true};
-const AdminCaller kNobodyFar{.caller = {}, .by_token = false, .is_loopback = false};
-const AdminCaller kRed{.caller = {.tenant = "red", .admin = false}, .by_token = true, .is_loopback = true};
-const AdminCaller kOps{.caller = {.tenant = "ops", .admin = true}, .by_token = true, .is_loopback = false};
+const Caller kNobodyNear{.known_by = KnownBy::kThisMachine};
+const Caller kNobodyFar{.known_by = KnownBy::kNothing};
+const Caller kCertified{.known_by = KnownBy::kCertificate};
+const Caller kRed{.tenant = "red", .known_by = KnownBy::kToken};
+const Caller kOps{.tenant = "ops", .admin = true, .known_by = KnownBy::kToken};
+const Caller kDecoder{.tenant = "decode", .instance = true, .known_by = KnownBy::kToken};
 
 struct Case {
   const char* name;
-  const AdminCaller* who;
+  const Caller* who;
   std::string wanted;
   bool allowed;
   std::optional<std::string> tenants;  // Of TenantsFor; nullopt: all.
@@ -44,13 +46,32 @@ INSTANTIATE_TEST_SUITE_P(Callers, Access,
                                          Case{"near_one", &kNobodyNear, "red", true, "red", "red"},
                                          Case{"far_all", &kNobodyFar, "", false, {}, {}},
                                          Case{"far_one", &kNobodyFar, "red", false, {}, {}},
+                                         Case{"certified_all", &kCertified, "", false, {}, {}},
                                          Case{"own_unnamed", &kRed, "", true, "red", "red"},
                                          Case{"own_named", &kRed, "red", true, "red", "red"},
                                          Case{"other", &kRed, "blue", false, {}, {}},
                                          Case{"nearly_own", &kRed, "red ", false, {}, {}},
+                                         Case{"instance", &kDecoder, "blue", false, {}, {}},
                                          Case{"admin_all", &kOps, "", true, std::nullopt, "ops"},
                                          Case{"admin_one", &kOps, "red", true, "red", "red"}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(MayFetch, IsForWhoIsKnownAndForInstancesOfAllTenants) {
+  for (const Caller* const who : {&kNobodyNear, &kCertified, &kOps, &kDecoder}) {
+    EXPECT_TRUE(MayFetch(*who, "red").ok()) << who->tenant;
+  }
+  EXPECT_TRUE(MayFetch(kRed, "red").ok());
+  EXPECT_EQ(MayFetch(kRed, "blue").code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(MayFetch(kRed, "").code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(MayFetch(kNobodyFar, "").code(), StatusCode::kPermissionDenied);
+}
+
+TEST(KnownByPort, ThisMachineBeforeACertificate) {
+  EXPECT_EQ(KnownByPort("127.0.0.1:50051", ""), KnownBy::kThisMachine);
+  EXPECT_EQ(KnownByPort("127.0.0.1:50051", "ca.pem"), KnownBy::kThisMachine);
+  EXPECT_EQ(KnownByPort("0.0.0.0:50051", "ca.pem"), KnownBy::kCertificate);
+  EXPECT_EQ(KnownByPort("0.0.0.0:50051", ""), KnownBy::kNothing);
+}
 
 TEST(BearerOf, ReadsWhatBrowsersSend) {
   EXPECT_EQ(BearerOf("Bearer token"), "Bearer token");

@@ -1,5 +1,5 @@
-// See admin_access.h.
-#include "server/admin_access.h"
+// See cache_access.h.
+#include "server/cache_access.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -15,34 +15,50 @@ constexpr size_t kHeaderBytesMax = 8192;
 Status Denied(std::string message) { return Status(StatusCode::kPermissionDenied, std::move(message)); }
 
 // Errors: PERMISSION_DENIED where nobody can be told from anybody.
-Status KnowsCallers(const AdminCaller& who) {
-  if (who.by_token || who.is_loopback) return OkStatus();
+Status KnowsCallers(const Caller& who) {
+  if (who.known_by == KnownBy::kToken || who.known_by == KnownBy::kThisMachine) return OkStatus();
   return Denied(
       "the cache is shown and flushed for API tokens, or on a port that only this machine can reach: configure "
       "auth.tokens, one of them with admin: true");
 }
 
-Status NotYours(const AdminCaller& who, const std::string& wanted) {
-  return Denied(fmt::format("this token speaks for tenant '{}', not for '{}': use a token with admin: true",
-                            who.caller.tenant, wanted));
+Status NotYours(const Caller& who, const std::string& wanted) {
+  return Denied(
+      fmt::format("this token speaks for tenant '{}', not for '{}': use a token with admin: true", who.tenant, wanted));
 }
 
-bool SpeaksForAll(const AdminCaller& who) { return !who.by_token || who.caller.admin; }
+bool SpeaksForAll(const Caller& who) { return who.known_by != KnownBy::kToken || who.admin; }
 
 }  // namespace
 
-StatusOr<std::optional<std::string>> TenantsFor(const AdminCaller& who, const std::string& wanted) {
+StatusOr<std::optional<std::string>> TenantsFor(const Caller& who, const std::string& wanted) {
   if (Status s = KnowsCallers(who); !s.ok()) return s;
   if (SpeaksForAll(who)) return wanted.empty() ? std::nullopt : std::optional(wanted);
-  if (!wanted.empty() && wanted != who.caller.tenant) return NotYours(who, wanted);
-  return std::optional(who.caller.tenant);
+  if (!wanted.empty() && wanted != who.tenant) return NotYours(who, wanted);
+  return std::optional(who.tenant);
 }
 
-StatusOr<std::string> TenantOf(const AdminCaller& who, const std::string& wanted) {
+StatusOr<std::string> TenantOf(const Caller& who, const std::string& wanted) {
   if (Status s = KnowsCallers(who); !s.ok()) return s;
-  if (wanted.empty()) return who.caller.tenant;
-  if (!SpeaksForAll(who) && wanted != who.caller.tenant) return NotYours(who, wanted);
+  if (wanted.empty()) return who.tenant;
+  if (!SpeaksForAll(who) && wanted != who.tenant) return NotYours(who, wanted);
   return wanted;
+}
+
+Status MayFetch(const Caller& who, const std::string& tenant) {
+  switch (who.known_by) {
+    case KnownBy::kToken:
+      if (who.admin || who.instance || who.tenant == tenant) return OkStatus();
+      return Denied(
+          fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with instance: true",
+                      who.tenant, tenant));
+    case KnownBy::kThisMachine:
+    case KnownBy::kCertificate:
+      return OkStatus();
+    case KnownBy::kNothing:
+      break;
+  }
+  return Denied("transfer: prefixes are for callers that are known: configure auth.tokens or tls.client_ca here");
 }
 
 std::string BearerOf(const std::string_view authorization) {
