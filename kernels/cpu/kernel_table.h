@@ -214,9 +214,11 @@ struct KernelTable {
   // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.
   double (*product_peak)(int64_t steps, float* sink);
   double (*fma_peak)(int64_t steps, float* sink);
-  // Reads n floats (a multiple of 64 x streams), `streams` parts of them abreast, and returns their sum: a probe of
-  // bandwidth.
-  float (*read)(const float* x, int64_t n, int64_t streams);
+  // Probes of bandwidth. `read` gives the sum of n floats (a multiple of 64 x streams), `streams` parts of them
+  // abreast, each brought nearer `ahead` floats before it is read (0: not). `update` adds one to each of n floats (of
+  // 16).
+  float (*read)(const float* x, int64_t n, int64_t streams, int64_t ahead);
+  void (*update)(float* x, int64_t n);
 };
 
 // Each file's table. Calling its functions needs a machine that runs them (isa.h chooses).

@@ -12,6 +12,11 @@ namespace invar::kernels::cpu {
 namespace {
 
 constexpr int64_t kTaskProducts = 1 << 18;  // Multiply-adds a task should have at least: about 5 us.
+// Of few rows, bound by memory: 512 KiB of weights, since handing out panels of 128 costs 5 % of reading them and
+// breaks a thread's way through memory; but so many tasks a thread that none ends much later than the others.
+constexpr int64_t kReadingRows = 6;
+constexpr int64_t kReadingProducts = 1 << 20;
+constexpr int64_t kReadingTasksPerThread = 8;
 
 struct Cut {
   int64_t first_task;
@@ -42,7 +47,11 @@ Cut CutJob(const MatmulJob& job, const int64_t first_task, const int64_t threads
   const int64_t rows = std::min(job.rows, block_rows);
   // A panel is also a read from memory: count it like four rows at least.
   const int64_t cost = job.weight->cols * kPanelColumns * std::max<int64_t>(rows, 4);
-  const int64_t per_task = std::clamp<int64_t>(kTaskProducts / cost, 1, panels);
+  int64_t per_task = std::clamp<int64_t>(kTaskProducts / cost, 1, panels);
+  if (rows <= kReadingRows) {
+    const int64_t most = std::max<int64_t>(per_task, panels / (kReadingTasksPerThread * threads));
+    per_task = std::clamp<int64_t>(kReadingProducts / cost, 1, most);
+  }
   const int64_t tasks = (panels + per_task - 1) / per_task;
   return {first_task, per_task, tasks, std::min(threads, tasks), block_rows};
 }

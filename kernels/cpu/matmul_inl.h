@@ -348,16 +348,19 @@ static inline Sums EndOf(const PanelProduct& p, float* acc) {
 template <typename P>
 static void PanelProductOf(const PanelProduct& p) {
   constexpr int kLine = kPanelColumns * P::kPerStep;  // Elements of w a step.
-  // Few rows: blocks of 16 KiB, so that the panel is read from memory in nearly linear order. Many: 64 KiB, in L2.
-  const int64_t block = p.rows <= P::kMostRows ? 64 : 256;
   const int64_t steps = (p.k + P::kPerStep - 1) / P::kPerStep;
-  constexpr int64_t kAhead = 16384;  // Bytes: one block.
+  // Few rows read a panel from front to back where a tile takes all of its columns, else in blocks of 16 KiB that stay
+  // in the first-level cache over the tiles. Many: 64 KiB, in the second-level cache.
+  const bool few = p.rows <= P::kMostRows;
+  const bool linear = few && kTileGroups[p.rows] * 16 == kPanelColumns;
+  const int64_t block = linear ? steps : few ? 64 : 256;
+  const int64_t read_ahead = linear ? kReadAhead : 16384;  // Or one block of few rows.
   alignas(64) float acc[kBlockRows * kPanelColumns];
   const Sums between{.to = acc, .to_stride = kPanelColumns};
   const auto* a = static_cast<const typename P::A*>(p.a);
   const auto* w = static_cast<const typename P::W*>(p.panel);
   for (int64_t s = 0; s < steps; s += block) {
-    const char* ahead = reinterpret_cast<const char*>(w + s * kLine) + kAhead;
+    const char* ahead = reinterpret_cast<const char*>(w + s * kLine) + read_ahead;
     Sums sums = s + block < steps ? between : EndOf(p, acc);
     sums.from = s > 0 ? acc : nullptr;
     sums.from_stride = kPanelColumns;

@@ -21,8 +21,7 @@ class Probe {
 
   // All keep the best seen: call them between the runs they are compared with.
   void Measure();  // All of them.
-  // Twice `run_bytes`, about as much as what it is compared with reads at a stretch: in one stream a thread, in
-  // several.
+  // Several times `run_bytes`, about as much as what it is compared with reads at a stretch: once in each way.
   void MeasureRead(int64_t run_bytes = kRunBytes);
   // As MeasureRead, of memory that is read and written in place.
   void MeasureUpdate();

@@ -60,19 +60,24 @@ static double ProductPeak(const int64_t steps, float* sink) {
   }
 }
 
-static float Read(const float* x, const int64_t n, const int64_t streams) {
+static float Read(const float* x, const int64_t n, const int64_t streams, const int64_t ahead) {
   v16 sums[4] = {Zero(), Zero(), Zero(), Zero()};
   const int64_t part = n / streams;
   for (int64_t i = 0; i < part; i += 64) {
     for (int64_t stream = 0; stream < streams; ++stream) {
       const float* at = x + stream * part + i;
       for (int j = 0; j < 4; ++j) {
-        PrefetchNear(at + 1024 + j * 16);
+        PrefetchNear(at + ahead + j * 16);
         sums[j] = Add(sums[j], Load(at + j * 16));
       }
     }
   }
   return SumLanes(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
+}
+
+static void Update(float* x, const int64_t n) {
+  const v16 one = Set1(1.0F);
+  for (int64_t i = 0; i < n; i += 16) Store(x + i, Add(Load(x + i), one));
 }
 
 static constexpr KernelTable MakeTable(const char* name) {
@@ -100,5 +105,6 @@ static constexpr KernelTable MakeTable(const char* name) {
           .delta_token = DeltaToken,
           .product_peak = ProductPeak<Bf16Product>,
           .fma_peak = FmaPeak,
-          .read = Read};
+          .read = Read,
+          .update = Update};
 }

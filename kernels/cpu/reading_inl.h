@@ -1,0 +1,10 @@
+// How kernels that do little with what they read ask memory for it: line after line, in long stretches. The lines that
+// a core waits for itself are too few to fill its way to memory; its own prefetcher has to ask for more, which follows
+// lines in order, starts anew where a stretch begins, and is misled by prefetches from far ahead. Two threads on Zen 4
+// (bench/results/2026-11-30-avx512bf16.md) read 70 GB/s where they go on for 32 MiB, 59 in stretches of 256 KiB, 50 in
+// such of 64 KiB, and 47 to 57 where every line is prefetched 16 KiB ahead.
+
+// Bytes ahead that such a kernel prefetches into the second-level cache: what a core reads in the time that memory
+// takes to answer, 60 ns x 35 GB/s. Zen 4 reads as fast without; it is there for prefetchers that stop at the end of a
+// page.
+static constexpr int64_t kReadAhead = 2048;
