@@ -57,16 +57,50 @@ int64_t CompressedKv::body_bytes() const {
 }
 
 void CompressedKv::Make(const PageRows& full, const int32_t tokens, const QueryLog* const log) {
-  std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
-  ForEach(made.size(), [&](const size_t i) {
+  MakeOf(tokens, [&](const size_t i) -> std::optional<cache::CompressedLayer> {
     const Shown shown = ShowTo(compressor_, log, i, tokens);
     const auto read = [&](const int64_t first, const kernels::KvRows& into) { ReadInto(i, full, first, into); };
-    made[i] = compressor_.Prefill(shape_, tokens, read, ContextOf(i, shown));
+    return compressor_.Prefill(shape_, tokens, read, ContextOf(i, shown));
   });
+}
+
+Status CompressedKv::MakeBehind(const ReadLayer& before, const PageRows& full, const int32_t tokens) {
+  std::vector<Status> read_as(model_.spec().attention.page_offsets_bytes.size());
+  const int64_t page_bytes = kernels::EncodedPageBytes(kernels::KvEncoding::kDense, shape_);
+  const bool made = MakeOf(tokens, [&](const size_t i) -> std::optional<cache::CompressedLayer> {
+    BlockBuffer pages;
+    read_as[i] = before(i, pages);
+    if (!read_as[i].ok()) return std::nullopt;
+    const auto read = [&](const int64_t first, const kernels::KvRows& into) {
+      const int64_t end = first + into.slots;
+      int64_t place = first;
+      while (place < std::min<int64_t>(end, full.first)) {
+        const int64_t count = std::min(kPage - place % kPage, end - place);
+        kernels::ReadRows(shape_, pages.data() + place / kPage * page_bytes, static_cast<int32_t>(place % kPage),
+                          into.Slots(place - first, count));
+        place += count;
+      }
+      if (place < end) ReadInto(i, full, place, into.Slots(place - first, end - place));
+    };
+    return compressor_.Prefill(shape_, tokens, read, ContextOf(i, Shown{}));
+  });
+  if (made) return OkStatus();
+  Clear();
+  return *std::find_if(read_as.begin(), read_as.end(), [](const Status& s) { return !s.ok(); });
+}
+
+template <typename LayerOf>
+bool CompressedKv::MakeOf(const int32_t tokens, const LayerOf& layer_of) {
+  std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
+  ForEach(made.size(), [&](const size_t i) { made[i] = layer_of(i); });
   layers_.clear();
-  for (std::optional<cache::CompressedLayer>& layer : made) layers_.push_back(*std::move(layer));
+  for (std::optional<cache::CompressedLayer>& layer : made) {
+    if (!layer.has_value()) return false;
+    layers_.push_back(*std::move(layer));
+  }
   tokens_ = tokens;
   UpdateDegrees();
+  return true;
 }
 
 void CompressedKv::TakeFull(const PageRows& full, const int32_t rows) {

@@ -10,16 +10,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/status.h"
 #include "cache/body_arena.h"
 #include "cache/compressor.h"
 #include "engine/compressed/query_log.h"
+#include "engine/slow/block_buffer.h"
 #include "kernels/numerics.h"
 #include "models/model.h"
 
@@ -31,6 +35,9 @@ struct PageRows {
   std::span<const PageId> pages;
   int32_t first = 0;  // Place that the first of them begins with: a whole page's.
 };
+
+// A layer of the pages before them, page after page, read into the buffer; from several threads at once.
+using ReadLayer = std::function<Status(size_t layer, BlockBuffer& into)>;
 
 // Why no view can stand for this model's KV; empty where one can.
 std::string WhyNoViews(const models::ModelSpec& spec);
@@ -53,6 +60,8 @@ class CompressedKv {
   // The view of positions [0, tokens), whose full KV lies in `full`. Replaces what there was. `log`: their latest
   // queries, for kinds that are shown them; null: nobody saw them.
   void Make(const PageRows& full, int32_t tokens, const QueryLog* log = nullptr);
+  // Alike where what lies before `full` is elsewhere. Errors: those of `before`; there is no view then.
+  Status MakeBehind(const ReadLayer& before, const PageRows& full, int32_t tokens);
   // The next `rows` positions become the tail's end: of full KV, or as a forward on this view wrote them into `tail`.
   void TakeFull(const PageRows& full, int32_t rows);
   void TakeTail(const PageRows& tail, int32_t rows);
@@ -71,6 +80,9 @@ class CompressedKv {
   std::span<const models::ViewLayer> At(Position first);
 
  private:
+  // Layer by layer: `layer_of` gives the view of one, nullopt where it could not be made.
+  template <typename LayerOf>
+  bool MakeOf(int32_t tokens, const LayerOf& layer_of);
   template <typename Work>
   void ForEach(size_t count, const Work& work) const;
   template <typename FirstPlace>

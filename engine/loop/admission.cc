@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/numerics.h"
+
 namespace invar::engine {
 namespace {
 
@@ -70,6 +72,10 @@ void Admission::TakeSnapshot() {
                       .own_pages = sequence->own_pages(cache_.memory().pages()),
                       .shared_pages = sequence->pages() - sequence->own_pages(cache_.memory().pages()),
                       .drafted = static_cast<int32_t>(sequence->draft().size())};
+    if (sequence->pages_max() != INT32_MAX && sequence->state() != SequenceState::kDecode) {
+      view.pages_max = sequence->pages_max();
+      view.span_end = view.saved_tokens + view.pages_max * kernels::kPageTokens;
+    }
     if (const ScdExport* const coding = sequence->coding(); coding != nullptr) {
       view.span_end = coding->SpanEnd(view.computed);
     }
@@ -131,14 +137,18 @@ LocalLoad Admission::LoadOf(const double prefill_rate) const {
   return load;
 }
 
-// Of an approximate one only what was run on full KV may come from the cache.
+// Of an approximate one only what was run on full KV may come from the cache; of one that moves out as it goes, what it
+// has pages for.
 cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
   const ServedView* const view = sequence.view();
-  if (view == nullptr) {
-    return QueryOf(sequence.request(), sequence.provenance(), sequence.tokens(), sequence.prompt_tokens(),
-                   sequence.logits_from());
-  }
   const auto known = static_cast<int32_t>(sequence.tokens().size());
+  if (view == nullptr) {
+    const int64_t held = int64_t{sequence.pages_max()} * kernels::kPageTokens;
+    const auto tokens = std::span(sequence.tokens()).first(static_cast<size_t>(std::min<int64_t>(known, held)));
+    const auto seen = static_cast<int32_t>(tokens.size());
+    return QueryOf(sequence.request(), sequence.provenance(), tokens, std::min(sequence.prompt_tokens(), seen),
+                   std::min(sequence.logits_from(), seen - 1));
+  }
   const std::span<const TokenId> exact =
       std::span(sequence.tokens()).first(std::min(known, view->first_boundary() + 1));
   return QueryOf(sequence.request(), sequence.provenance(), exact, sequence.prompt_tokens(),
@@ -151,7 +161,7 @@ cache::PrefixQuery Admission::QueryOf(const Request& request, const std::string&
   return {.scope = ScopeOf(request, provenance),
           .tokens = tokens,
           .prompt_tokens = prompt_tokens,
-          .stable_tokens = request.cache.stable_tokens,
+          .stable_tokens = std::min(request.cache.stable_tokens, prompt_tokens),
           .resume_limit = resume_limit,
           .read = reuses_ && !request.cache.bypass_read,
           .write = reuses_ && !request.cache.bypass_write,

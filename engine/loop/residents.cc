@@ -18,13 +18,18 @@ bool Residents::Move() {
   if (tier_ == nullptr) return false;
   if (!live_.empty()) ShareMemory();
   residents_.clear();
+  makes_view_ = false;
   bool moves = false;
   bool any_may_move = false;
   bool any_away = false;
-  bool makes_view = false;
   for (const auto& [id, sequence] : live_) {
     if (!sequence->has_lease()) continue;
-    if (sequence->away() != nullptr) GoOut(*sequence);
+    if (sequence->moves_out_in_prefill()) {
+      moves = GoOutInPrefill(*sequence) || moves;
+    } else if (sequence->away() != nullptr) {
+      moves = GoOut(*sequence) || moves;
+    }
+    if (!sequence->has_lease()) continue;  // What it had lost is computed again.
     residents_.push_back(ViewOf(*sequence));
     const ResidentView& resident = residents_.back();
     moves = moves || resident.leaving;
@@ -33,6 +38,7 @@ bool Residents::Move() {
   }
   // No more share the link than rounds are worth it for, and nobody takes the place of who has to come back.
   admission_.SetRunningMax(any_away && !eager_ ? rounds_.choice().residents : INT32_MAX);
+  if (!live_.empty()) LetEnter(admission_.Need(), any_away);
   if (any_may_move && tier_->IsOpen()) {
     const MemoryNeed need = admission_.Need();
     Residency plan = PlanResidency(residents_, need.free_pages, Wanted(need, any_away));
@@ -40,9 +46,10 @@ bool Residents::Move() {
     if (!rounds_.on() && !eager_) plan.leave.clear();
     for (const SequenceId id : plan.leave) {
       Sequence& sequence = live_.Find(id);
-      // Views take long to make: one a step.
-      if (!speculator_.DraftsWithoutFullKv(sequence) && std::exchange(makes_view, true)) continue;
-      if (!speculator_.MakeViewReady(sequence)) continue;
+      // One a step. Where its view has no room beside its full KV, it follows when that has gone.
+      if (!speculator_.DraftsWithoutFullKv(sequence) && std::exchange(makes_view_, true)) continue;
+      const int64_t own_bytes = sequence.pages() * cache_.memory().pages().block_bytes();
+      if (!MakeViewReady(sequence) && !HasRoomForView(sequence, own_bytes)) continue;
       sequence.SetAway(tier_->Make());
       GoOut(sequence);
       moves = true;
@@ -56,6 +63,32 @@ bool Residents::Move() {
   return moves;
 }
 
+// Whose prompt has no room as a whole enters in parts, one after another: each has its view before the next one comes,
+// which so finds no more promised than there is.
+void Residents::LetEnter(const MemoryNeed& need, const bool any_away) {
+  const int64_t page_bytes = cache_.memory().pages().block_bytes();
+  const int32_t free_pages = need.free_pages - need.wanted.running;
+  const bool one_is_on_the_way = std::any_of(live_.begin(), live_.end(), [&](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.moves_out_in_prefill() || (sequence.away_pages() > 0 && speculator_.ViewTokens(sequence) == 0);
+  });
+  for (const auto& [id, sequence] : live_) {
+    if (sequence->state() != SequenceState::kWaiting) continue;
+    const auto pages = cache::StateShape::PagesFor(static_cast<int64_t>(sequence->tokens().size()));
+    const bool in_parts = Moves() && !one_is_on_the_way && MayBeAway(*sequence) && pages > working_pages_ &&
+                          (any_away || eager_ || pages > free_pages) &&
+                          HasRoomForView(*sequence, (free_pages - working_pages_) * page_bytes);
+    sequence->SetPagesMax(in_parts ? working_pages_ : INT32_MAX);
+  }
+}
+
+// With so many bytes of full KV's given to drafters.
+bool Residents::HasRoomForView(const Sequence& sequence, const int64_t beside_bytes) const {
+  const int64_t used = speculator_.stats().drafter_bytes;
+  const int64_t most = std::min(share_.shared_bytes(), share_.drafters_bytes() + beside_bytes);
+  return used + speculator_.ViewBytes(sequence) <= most;
+}
+
 // While rounds pay, views have what they want of the memory that both want; else full KV, when it is short.
 void Residents::ShareMemory() {
   const MemoryNeed need = admission_.Need();
@@ -64,7 +97,7 @@ void Residents::ShareMemory() {
   int64_t kept_pages = 0;  // Views of those who are away grow on.
   bool all_out = true;
   for (const auto& [id, sequence] : live_) {
-    all_out = all_out && (!sequence->has_lease() || sequence->away_pages() > 0);
+    all_out = all_out && (!sequence->has_lease() || sequence->away_pages() > 0 || sequence->moves_out_in_prefill());
     if (sequence->away() != nullptr) kept_pages += kViewGrowthPages;
     if (yields && sequence->away() == nullptr) speculator_.DropView(*sequence);
   }
@@ -87,15 +120,49 @@ int32_t Residents::Wanted(const MemoryNeed& need, const bool any_away) const {
   return need.wanted.running + (serves ? need.wanted.next : 0);
 }
 
-// A step of the way, or a page that has become whole. Drafts must not miss what goes.
-void Residents::GoOut(Sequence& sequence) {
-  if (sequence.round().stream != nullptr) return;  // It is being read.
+// A step of the way, or a page that has become whole. Drafts must not miss what goes: a view follows first, or there is
+// none and it is made from what lies in the slow tier. True: more follows in the next step.
+bool Residents::GoOut(Sequence& sequence) {
+  if (sequence.round().stream != nullptr || sequence.state() != SequenceState::kDecode) return false;
   AwayKv& away = *sequence.away();
   const bool goes_on = away.pages() > 0 || rounds_.on() || eager_;
-  const bool may_go = goes_on && tier_->IsOpen() && speculator_.MakeViewReady(sequence);
+  const bool lacks_view = speculator_.ViewTokens(sequence) == 0;
+  const bool may_make = lacks_view && Moves() && !makes_view_;
+  const bool follows = (!lacks_view || may_make) && MakeViewReady(sequence);
+  if (!sequence.has_lease()) return true;
+  const bool made_view = lacks_view && follows;
+  makes_view_ = makes_view_ || made_view;
+  const bool may_go = goes_on && tier_->IsOpen() && (lacks_view || follows);
   const bool all = may_go && tier_->Write(away, sequence.lease(), sequence.computed());
   if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
   if (away.pages() == 0 && !may_go) sequence.SetAway(nullptr);
+  return made_view;
+}
+
+// While its prompt is run whole pages go as they come, and later ones are run on what streams back.
+bool Residents::GoOutInPrefill(Sequence& sequence) {
+  if (sequence.round().stream != nullptr) return false;
+  if (!Moves()) {  // What is not away yet stays.
+    sequence.SetPagesMax(INT32_MAX);
+    return true;
+  }
+  // Until then its rows stand in pages that it shares, and are not written.
+  if (sequence.computed() < std::max(sequence.lease().match().kv_tokens, kernels::kPageTokens)) return false;
+  if (sequence.away() == nullptr) sequence.SetAway(tier_->Make());
+  AwayKv& away = *sequence.away();
+  const int32_t before = away.written();
+  const bool all = tier_->Write(away, sequence.lease(), sequence.computed());
+  if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
+  return away.written() > before;
+}
+
+// False: it has none, or it is computed again, as what is away of it could not be read.
+bool Residents::MakeViewReady(Sequence& sequence) {
+  const StatusOr<bool> ready = speculator_.MakeViewReady(sequence);
+  if (ready.ok()) return *ready;
+  tier_->Failed(ready.status());
+  live_.Preempt(sequence);
+  return false;
 }
 
 void Residents::ComeBackAtEnd(Sequence& sequence) {
@@ -105,22 +172,26 @@ void Residents::ComeBackAtEnd(Sequence& sequence) {
   if (tier_->Return(*sequence.away(), sequence.lease())) sequence.SetAway(nullptr);
 }
 
-bool Residents::MayLeave(const Sequence& sequence) const {
+bool Residents::MayBeAway(const Sequence& sequence) const {
   // What is exported is copied from its own pages.
   const bool exports = sequence.request().export_from_page.has_value() || sequence.coding() != nullptr;
-  return sequence.state() == SequenceState::kDecode && sequence.view() == nullptr && !exports &&
-         !sequence.request().speculation.compressor.empty() && !sequence.paused();
+  return sequence.view() == nullptr && !exports && !sequence.request().speculation.compressor.empty();
+}
+
+bool Residents::MayLeave(const Sequence& sequence) const {
+  return sequence.state() == SequenceState::kDecode && MayBeAway(sequence) && !sequence.paused();
 }
 
 ResidentView Residents::ViewOf(Sequence& sequence) const {
   const int32_t away = sequence.away_pages();
+  const bool decodes = sequence.state() == SequenceState::kDecode;  // Before that it has no use for all of it.
   const int32_t whole = sequence.computed() / kernels::kPageTokens - away;
   return {.id = sequence.id(),
           .may_leave = away == 0 && MayLeave(sequence),
-          .leaving = sequence.away() != nullptr && away == 0,
+          .leaving = sequence.away() != nullptr && away == 0 && decodes,
           .drafts = speculator_.ViewTokens(sequence) > 0,
           .gives = std::min(whole, sequence.own_pages(cache_.memory().pages())),
-          .away = sequence.round().stream != nullptr ? 0 : away};
+          .away = sequence.round().stream != nullptr || !decodes ? 0 : away};
 }
 
 SlowTierStats Residents::stats() const {

@@ -24,10 +24,12 @@ namespace invar::engine {
 class Residents {
  public:
   // `tier` may be null: then all are residents. `eager`: whoever may leave does. Requires: references outlive this.
-  Residents(SlowTier* tier, const bool eager, DraftShare& share, cache::CacheManager& cache, LiveSequences& live,
+  // `working_pages`: that a prompt holds which moves out as it is run.
+  Residents(SlowTier* tier, const bool eager, const int32_t working_pages, DraftShare& share, cache::CacheManager& cache, LiveSequences& live,
             Speculator& speculator, Admission& admission, const Rounds& rounds, const Clock& clock)
       : tier_(tier),
         eager_(eager),
+        working_pages_(working_pages),
         share_(share),
         cache_(cache),
         live_(live),
@@ -46,15 +48,22 @@ class Residents {
   SlowTierStats stats() const;
 
  private:
+  bool Moves() const { return (rounds_.on() || eager_) && tier_->IsOpen(); }
+  bool MayBeAway(const Sequence& sequence) const;
   bool MayLeave(const Sequence& sequence) const;
+  bool HasRoomForView(const Sequence& sequence, int64_t beside_bytes) const;
   ResidentView ViewOf(Sequence& sequence) const;
-  void GoOut(Sequence& sequence);
+  bool GoOut(Sequence& sequence);
+  bool GoOutInPrefill(Sequence& sequence);
+  bool MakeViewReady(Sequence& sequence);
   void ShareMemory();
+  void LetEnter(const MemoryNeed& need, bool any_away);
   int32_t Wanted(const MemoryNeed& need, bool any_away) const;
 
   // Set at construction.
   SlowTier* const tier_;
   const bool eager_;
+  const int32_t working_pages_;
   DraftShare& share_;
   cache::CacheManager& cache_;
   LiveSequences& live_;
@@ -63,6 +72,7 @@ class Residents {
   const Rounds& rounds_;
   const Clock& clock_;
 
+  bool makes_view_ = false;              // In this step: views take long to make.
   std::vector<ResidentView> residents_;  // Kept between steps for its memory.
 };
 

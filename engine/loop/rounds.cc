@@ -22,25 +22,39 @@ bool Rounds::GoOn(const bool alone) {
   if (steps_++ % kChooseEvery == 0) Choose();
   Collect();
   const bool others_ran = std::exchange(others_ran_, false);
-  if (rounds_.empty()) return false;
+  const bool prompts_run = StreamPrompts();
+  if (rounds_.empty()) return prompts_run;
   if (!on() && !alone && others_ran) return EndOpenRounds();
   const StaggerStep step = Plan();
-  for (const int64_t id : step.stream) {
-    Sequence& sequence = live_.Find(SequenceId(id));
-    const AwayKv& away = *sequence.away();
-    sequence.round().stream = tier_->Stream(away, tier_->staging_bytes() / streams_max());
-    sequence.AddStreamed(away.PartBytes(0) * static_cast<int64_t>(away.parts().layers));
-  }
+  for (const int64_t id : step.stream) BeginStream(live_.Find(SequenceId(id)));
   Draft(step.draft);
   for (const int64_t id : step.verify) live_.Find(SequenceId(id)).SetWaits(false);
   verifies_ += std::ssize(step.stream);
-  if (!step.verify.empty() || !going_.empty() || !alone) return true;
+  if (!step.verify.empty() || !going_.empty() || !alone || prompts_run) return true;
   // Nothing is left but to wait for the link, and a forward waits as well as anybody.
   for (const RoundView& round : rounds_) {
     Sequence& sequence = live_.Find(SequenceId(round.id));
     if (sequence.round().stream != nullptr) sequence.SetWaits(false);
   }
   return true;
+}
+
+void Rounds::BeginStream(Sequence& sequence) {
+  const AwayKv& away = *sequence.away();
+  sequence.round().stream = tier_->Stream(away, tier_->staging_bytes() / streams_max());
+  sequence.AddStreamed(away.PartBytes(0) * static_cast<int64_t>(away.parts().layers));
+}
+
+// The next chunk of a prompt reads those before it that are away. Nothing of it waits for a turn: its forward takes many
+// times what its stream does.
+bool Rounds::StreamPrompts() {
+  bool any = false;
+  for (const auto& [id, sequence] : live_) {
+    if (sequence->state() != SequenceState::kPrefill || sequence->away_pages() == 0 || sequence->paused()) continue;
+    if (sequence->round().stream == nullptr) BeginStream(*sequence);
+    any = true;
+  }
+  return any;
 }
 
 // Rounds do not pay, and others get on: who is away waits for room to come back, as in the queue. A stream that has
@@ -55,12 +69,12 @@ bool Rounds::EndOpenRounds() {
   return any;
 }
 
-// Everybody who is away waits, unless it is said otherwise.
+// Whoever decodes on what is away waits, unless it is said otherwise.
 void Rounds::Collect() {
   rounds_.clear();
   for (const auto& [id, sequence] : live_) {
     sequence->SetWaits(false);
-    if (sequence->away_pages() == 0) continue;
+    if (sequence->away_pages() == 0 || sequence->state() == SequenceState::kPrefill) continue;
     sequence->SetWaits(true);
     if (!sequence->paused()) rounds_.push_back(ViewOf(*sequence));
   }
@@ -174,7 +188,9 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
 }
 
 RoundDemand Rounds::Demand() const {
-  RoundDemand demand{.budget_bytes = options_.budget_bytes, .views_bytes_max = options_.draft_memory_bytes};
+  RoundDemand demand{.budget_bytes = options_.budget_bytes,
+                     .views_bytes_max = options_.draft_memory_bytes,
+                     .working_pages = options_.working_pages};
   double acceptance = 0.0;
   for (const auto& [id, sequence] : live_) {
     if (!DraftsOnViews(*sequence)) continue;

@@ -29,6 +29,7 @@ class Rounds {
     int32_t rows_max = 1;            // Of a forward, with logits.
     int64_t budget_bytes = 0;        // Of the fast tier.
     int64_t draft_memory_bytes = 0;  // Of these, at most so much for views.
+    int32_t working_pages = 1;       // Of a prompt that moves out as it is run.
   };
   // `tier` may be null: nobody is ever away. Requires: references outlive this.
   Rounds(SlowTier* tier, const Options& options, const models::ModelSpec& spec, LiveSequences& live,
@@ -55,6 +56,8 @@ class Rounds {
   bool together() const { return options_.synchronous || choice_.together; }
   bool EndOpenRounds();
   void Collect();
+  bool StreamPrompts();
+  void BeginStream(Sequence& sequence);
   RoundView ViewOf(const Sequence& sequence) const;
   StaggerStep Plan();
   void Draft(std::span<const int64_t> ids);

@@ -10,6 +10,7 @@
 // Threads: engine thread only.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -102,6 +103,10 @@ class Sequence {
     round_ = {};
     away_ = std::move(away);
   }
+  // Most pages that it holds while its prompt is run: as it goes, those before them move out. INT32_MAX: all stay.
+  int32_t pages_max() const { return pages_max_; }
+  void SetPagesMax(const int32_t pages) { pages_max_ = pages; }
+  bool moves_out_in_prefill() const { return state_ == SequenceState::kPrefill && pages_max_ != INT32_MAX; }
   // Of one that is away.
   Round& round() { return round_; }
   const Round& round() const { return round_; }
@@ -132,6 +137,7 @@ class Sequence {
     computed_ = 0;
     round_ = {};
     away_.reset();
+    pages_max_ = INT32_MAX;
     waits_ = false;
     if (view_ != nullptr) view_->Forget();
   }
@@ -185,6 +191,7 @@ class Sequence {
   OwnPages own_pages_;
   const std::unique_ptr<ServedView> view_;
   std::unique_ptr<AwayKv> away_;
+  int32_t pages_max_ = INT32_MAX;
   Round round_;  // Behind what it streams.
   bool waits_ = false;
   int64_t streamed_bytes_ = 0;

@@ -41,6 +41,14 @@ std::optional<size_t> FirstOf(const std::vector<SequenceView>& waiting, const st
   return best;
 }
 
+int32_t PagesFor(const int32_t tokens, const SchedulerLimits& limits) {
+  return (tokens + limits.page_tokens - 1) / limits.page_tokens;
+}
+// That it holds once its known tokens are computed.
+int32_t PagesAtMost(const SequenceView& view, const SchedulerLimits& limits) {
+  return std::min(PagesFor(view.total - view.saved_tokens, limits), view.pages_max);
+}
+
 class Planner {
  public:
   Planner(const Snapshot& snapshot, const SchedulerLimits& limits)
@@ -72,7 +80,7 @@ class Planner {
     std::sort(candidates_.begin(), candidates_.end(),
               [](const Candidate& a, const Candidate& b) { return Outranks(a.view, b.view); });
   }
-  int32_t PagesFor(const int32_t tokens) const { return (tokens + limits_.page_tokens - 1) / limits_.page_tokens; }
+  int32_t PagesFor(const int32_t tokens) const { return engine::PagesFor(tokens, limits_); }
 
   // --- Admission ---
   void Admit() {
@@ -91,7 +99,7 @@ class Planner {
 
   // Preempts only where that makes `view` fit.
   bool MakeRoomFor(const SequenceView& view) {
-    const int32_t wanted = PagesFor(view.total);
+    const int32_t wanted = PagesAtMost(view, limits_);
     int32_t pages = free_pages_ - Promised();
     int32_t slots = std::min(free_slots_, limits_.max_running - running_count_);
     if (pages >= wanted - view.shared_pages && slots >= 1) return true;
@@ -118,7 +126,7 @@ class Planner {
     return pages;
   }
   int32_t StillNeeded(const Candidate& candidate) const {
-    return std::max(0, PagesFor(candidate.view.total - candidate.view.saved_tokens) - candidate.pages);
+    return std::max(0, PagesAtMost(candidate.view, limits_) - candidate.pages);
   }
 
   // --- Spans ---
@@ -252,15 +260,14 @@ std::optional<size_t> NextWaiting(const Snapshot& snapshot) {
 }
 
 PagesWanted FindPagesWanted(const Snapshot& snapshot, const SchedulerLimits& limits) {
-  const auto pages_for = [&](const int32_t tokens) { return (tokens + limits.page_tokens - 1) / limits.page_tokens; };
   PagesWanted wanted;
   for (const SequenceView& view : snapshot.running) {
-    wanted.running += 1 + std::max(0, pages_for(view.total - view.saved_tokens) - view.pages);
+    wanted.running += 1 + std::max(0, PagesAtMost(view, limits) - view.pages);
   }
   const bool has_place = snapshot.free_slots > 0 && static_cast<int32_t>(snapshot.running.size()) < limits.max_running;
   if (const std::optional<size_t> next = NextWaiting(snapshot); has_place && next.has_value()) {
     const SequenceView& view = snapshot.waiting[*next];
-    wanted.next = pages_for(view.total) - view.shared_pages;
+    wanted.next = PagesAtMost(view, limits) - view.shared_pages;
   }
   return wanted;
 }

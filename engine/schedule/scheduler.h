@@ -51,7 +51,9 @@ struct SequenceView {
   // Of `computed`, those that take no places in its pages: of a sequence on a compressed view,
   // or whose old pages are away.
   int32_t saved_tokens = 0;
-  int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; above `computed`.
+  int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; at least `computed`.
+  // Most pages that it takes until its known tokens are computed: those behind them leave as it goes.
+  int32_t pages_max = INT32_MAX;
   int32_t spare_pages = 0;       // Pages that must be free beside those of its span, for it to run at all,
   bool parts = false;            // and as many as it shares with running ones, which it then gives up.
   int32_t pages = 0;             // Held.

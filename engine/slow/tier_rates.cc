@@ -31,6 +31,7 @@ struct TierRates::Load {
   double tokens = 0;
   double full_bytes = 0;  // In the fast tier as a whole, states too.
   double kept_bytes = 0;  // There while the rest is away.
+  double working_bytes = 0;  // While its prompt is run.
   double view_bytes = 0;
   double stream_bytes = 0;
   double stage_bytes = 0;  // The least that a stream needs.
@@ -68,6 +69,7 @@ TierRates::Load TierRates::LoadOf(const RoundDemand& demand) {
   const double pages = std::floor(load.tokens / page_tokens) + 1;
   load.full_bytes = pages * static_cast<double>(page_bytes_) + static_cast<double>(state_bytes_);
   load.kept_bytes = static_cast<double>(kPagesKept * page_bytes_ + state_bytes_);
+  load.working_bytes = static_cast<double>(demand.working_pages * page_bytes_ + state_bytes_);
   load.stream_bytes = std::max(0.0, pages - 1) * static_cast<double>(page_bytes_);
   load.stage_bytes = 2 * load.stream_bytes / static_cast<double>(layers_);
   load.view_bytes = view_bytes_ > 0 ? view_bytes_ * load.tokens
@@ -133,9 +135,10 @@ ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits
   const double full = PlainTokensPerSecond(load, plain);
   ModeChoice rounds;
   for (int32_t n = 1; n <= std::min({demand.requests, limits.staggered_max, kRequestsMax}); ++n) {
-    // The last to come is in the fast tier as a whole, with the views of all.
+    // The last to come has the views of all beside it.
+    const double last = std::max(load.kept_bytes, load.working_bytes);
     const bool fits =
-        n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + load.full_bytes <= budget;
+        n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + last <= budget;
     if (n > 1 && !fits) break;
     const ModeChoice of_n = BestRounds(load, n, limits, verify);
     if (of_n.tokens_per_s > rounds.tokens_per_s) rounds = of_n;

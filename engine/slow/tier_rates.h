@@ -29,6 +29,7 @@ struct RoundDemand {
   double acceptance = 0.0;      // Of drafts on views lately.
   int64_t budget_bytes = 0;     // For full KV, states and views together.
   int64_t views_bytes_max = 0;  // Of these, for views.
+  int32_t working_pages = 1;    // Of a prompt that moves out as it is run.
 };
 
 // Of one forward.

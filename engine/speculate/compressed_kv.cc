@@ -111,15 +111,22 @@ class CompressedKvDrafter final : public Drafter {
     return IsReady(id) ? drafting_.find(id)->second.kv->tokens() : 0;
   }
 
+  int64_t ViewBytes(const std::string_view compressor, const std::optional<float>& kv_budget,
+                    const int32_t tokens) const override {
+    return LeastBytes(*cache::MakeCompressor(compressor).value(), cache::Budget::ShareOrAll(kv_budget), tokens);
+  }
+
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
-    // What is away is not read here: a view that was lost is made again when all is back.
-    const bool is_lost = !IsReady(turn.id) && (turn.away_pages > 0 || !turn.draft.empty());
+    // Beside a draft there is no time to read what is away: a view that was lost is made again before one.
+    const bool is_lost =
+        !IsReady(turn.id) && ((turn.away_pages > 0 && turn.away == nullptr) || !turn.draft.empty());
     if (computed == 0 || is_lost) return;
     Drafting& drafting = drafting_.try_emplace(turn.id, *this, model_, turn).first->second;
     drafting.last_asked = calls_;
     if (!turn.draft.empty()) return;  // All stands as its last guess left it.
     if (drafting.kv.has_value() ? Follow(drafting, turn, computed) : Make(drafting, turn, computed)) return;
+    if (!turn.failure.ok()) return drafting.Drop();
     turn.no_memory = true;
     drafting.lacked = std::max(drafting.bytes() + own_.pages().block_bytes(), drafting.lacked);
     drafting.Drop();
@@ -164,15 +171,28 @@ class CompressedKvDrafter final : public Drafter {
   }
   PageRows Tail(const Drafting& drafting) const { return {own_.pages().arena(), drafting.tail_ids}; }
 
-  // False: there is no memory for it.
-  bool Make(Drafting& drafting, const DraftTurn& turn, const int32_t computed) {
-    const int64_t least = std::max(drafting.lacked, LeastBytes(drafting, computed));
+  static ReadLayer LayersOf(const AwayKv& away) {
+    return [&away](const size_t layer, BlockBuffer& into) {
+      BlockBuffer bounce;
+      into.Reserve(away.PartBytes(layer) + kBlockBytes);
+      return away.ReadPart(layer, into.data(), bounce);
+    };
+  }
+
+  // False: there is no memory for it, or what is away could not be read.
+  bool Make(Drafting& drafting, DraftTurn& turn, const int32_t computed) {
+    const int64_t least = std::max(drafting.lacked, LeastBytes(*drafting.compressor, drafting.budget, computed));
     if (least > own_.budget_bytes()) return false;
     while (own_.used_bytes() + least > own_.budget_bytes()) {
       if (!MakeRoom(drafting)) return false;
     }
     drafting.kv.emplace(model_, *drafting.compressor, drafting.budget);
-    drafting.kv->Make(FullKv(turn), computed);
+    if (turn.away_pages == 0) {
+      drafting.kv->Make(FullKv(turn), computed);
+    } else {
+      turn.failure = drafting.kv->MakeBehind(LayersOf(*turn.away), FullKv(turn), computed);
+      if (!turn.failure.ok()) return false;
+    }
     drafting.settled = computed;
     drafting.lacked = 0;
     if (!ClaimBodies(drafting) || !TakeState(drafting) || !TakeRoom(drafting, std::max(turn.most, turn.room)))
@@ -203,10 +223,10 @@ class CompressedKvDrafter final : public Drafter {
   }
 
   // What a view of so many tokens takes at least: asked before the work of making it.
-  int64_t LeastBytes(const Drafting& drafting, const int32_t tokens) const {
+  int64_t LeastBytes(const cache::Compressor& compressor, const cache::Budget& budget, const int32_t tokens) const {
     const kernels::AttentionShape& shape = model_.spec().attention.shape;
-    const int64_t body = drafting.compressor->BodyBytes(model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim),
-                                                        tokens, drafting.budget);
+    const int64_t body =
+        compressor.BodyBytes(model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim), tokens, budget);
     return body * std::ssize(model_.spec().attention.page_offsets_bytes) + own_.pages().block_bytes() +
            own_.slots().block_bytes();
   }

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/status.h"
 #include "cache/cache_memory.h"
 #include "engine/sample/draft_sampler.h"
+#include "engine/slow/away_kv.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -29,8 +31,9 @@ struct DraftTurn {
   // the state after all tokens but the last.
   std::span<const PageId> pages;
   // Its first pages that are away: `pages` begin behind them. What is not away is what came since its last turn at
-  // least.
+  // least; what is, is read where `away` is given.
   int32_t away_pages = 0;
+  const AwayKv* away = nullptr;
   SlotId state;
   int32_t most = 0;  // At least 1.
   int32_t room = 0;  // What the round may yet come to, where that is more than `most`: room is kept for it.
@@ -42,6 +45,7 @@ struct DraftTurn {
   // `most` in all; no more where nothing is worth a guess.
   std::vector<TokenId> draft;
   bool no_memory = false;  // Out: there is none for want of the drafter's own memory.
+  Status failure = {};     // Out: of reading what is away.
 };
 
 class Drafter {
@@ -51,6 +55,11 @@ class Drafter {
   virtual bool IsReady(SequenceId /*id*/) const { return true; }
   // Tokens that its view of the sequence's KV stands for; 0: there is none.
   virtual int32_t ViewTokens(SequenceId /*id*/) const { return 0; }
+  // That a view of so many tokens takes at least, made as a request wants it.
+  virtual int64_t ViewBytes(std::string_view /*compressor*/, const std::optional<float>& /*kv_budget*/,
+                            int32_t /*tokens*/) const {
+    return 0;
+  }
   // Brings what it keeps of the sequence up to date. Before each Propose.
   virtual void Prepare(DraftTurn& /*turn*/) {}
   // All turns of a step together. Effects: may keep what it learns of a sequence until Forget.

@@ -103,12 +103,14 @@ void Speculator::GoOn(const std::span<const Going> rounds) {
   AskAll(turns, static_cast<int32_t>(rounds.size()));
 }
 
-bool Speculator::MakeViewReady(Sequence& sequence) {
+StatusOr<bool> Speculator::MakeViewReady(Sequence& sequence) {
   if (!DraftsOnView(sequence) || sequence.computed() == 0) return false;
   if (DraftsWithoutFullKv(sequence)) return true;
   Turns turns(1);
   DraftTurn& turn = Add(sequence, draft_tokens_max_, turns);
+  turn.away = sequence.away();
   Prepare(DraftingOf(sequence.request().speculation.drafter), turn, /*sequences=*/1);
+  if (!turn.failure.ok()) return turn.failure;
   return DraftsWithoutFullKv(sequence);
 }
 
@@ -253,6 +255,14 @@ double Speculator::acceptance(const Sequence& sequence) const {
 int32_t Speculator::ViewTokens(const Sequence& sequence) const {
   const auto found = drafters_.find(sequence.request().speculation.drafter);
   return found == drafters_.end() ? 0 : found->second.drafter->ViewTokens(sequence.id());
+}
+
+int64_t Speculator::ViewBytes(const Sequence& sequence) const {
+  const Request::Speculation& wish = sequence.request().speculation;
+  const auto found = drafters_.find(wish.drafter);
+  if (found == drafters_.end() || wish.compressor.empty()) return 0;
+  return found->second.drafter->ViewBytes(wish.compressor, wish.kv_budget,
+                                          static_cast<int32_t>(sequence.tokens().size()));
 }
 
 bool Speculator::DraftsWithoutFullKv(const Sequence& sequence) const {

@@ -45,9 +45,9 @@ class Speculator {
     int32_t room = 0;  // What the draft may yet come to.
   };
   void GoOn(std::span<const Going> rounds);
-  // Makes the view that the sequence drafts on, or brings it up to date. False: it drafts on none, or there is no
-  // memory for it.
-  bool MakeViewReady(Sequence& sequence);
+  // Makes the view that the sequence drafts on, from what is away of it too, or brings it up to date. False: it drafts
+  // on none, or there is no memory for it. Errors: of reading what is away.
+  StatusOr<bool> MakeViewReady(Sequence& sequence);
   // Forgets it, where there is one: its memory is free.
   void DropView(const Sequence& sequence);
   // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
@@ -64,6 +64,8 @@ class Speculator {
   double acceptance(const Sequence& sequence) const;
   // Tokens that its view stands for.
   int32_t ViewTokens(const Sequence& sequence) const;
+  // That a view of all its tokens takes at least.
+  int64_t ViewBytes(const Sequence& sequence) const;
   // Whether the sequence drafts on a view of all that is computed, so that drafts do without its full KV.
   bool DraftsWithoutFullKv(const Sequence& sequence) const;
 

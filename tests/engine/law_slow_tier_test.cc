@@ -5,9 +5,11 @@
 // The suite takes a sample; all of it: tests/soak/slow_tier.sh.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "engine/slow/slow_tier.h"
 #include "tests/engine/speculation_rig.h"
@@ -77,23 +79,43 @@ class FaultyFiles final : public cache::FileLayer {
 };
 using Fault = FaultyFiles::Fault;
 
-Request MakeRequest(const int32_t index, const Sampling& sampling, const int32_t vocabulary) {
-  const auto i = static_cast<size_t>(index);
-  const size_t length = std::vector<size_t>{130, 200, 64, 270, 192, 20}[i % 6];
-  return RepetitiveRequest(i, length, kOutputTokens, 60, sampling, vocabulary);
-}
+// Prompts of up to five pages, and of up to fourteen.
+constexpr std::array<size_t, 6> kShort = {130, 200, 64, 270, 192, 20};
+constexpr std::array<size_t, 6> kLong = {700, 410, 900, 512, 640, 130};
 
 std::vector<Request> MakeRequests(const int32_t first, const int32_t count, const Sampling& sampling,
-                                  const int32_t vocabulary) {
+                                  const int32_t vocabulary, const std::array<size_t, 6>& lengths = kShort) {
   std::vector<Request> requests;
-  for (int32_t i = 0; i < count; ++i) requests.push_back(MakeRequest(first + i, sampling, vocabulary));
+  for (int32_t i = 0; i < count; ++i) {
+    const auto index = static_cast<size_t>(first + i);
+    requests.push_back(
+        RepetitiveRequest(index, lengths[index % lengths.size()], kOutputTokens, 60, sampling, vocabulary));
+  }
   return requests;
 }
+
+// Counts spans of prompts that read what is away.
+class PromptsNotingModel final : public NotingModel {
+ public:
+  using NotingModel::NotingModel;
+  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
+                                const std::span<const models::ForwardSpan> spans) override {
+    for (const models::ForwardSpan& span : spans) {
+      if (span.away != nullptr && span.logits_rows < static_cast<int32_t>(span.tokens.size())) ++streamed_;
+    }
+    return NotingModel::Forward(memory, spans);
+  }
+  static int64_t TakeStreamed() { return std::exchange(streamed_, 0); }
+
+ private:
+  static inline int64_t streamed_ = 0;
+};
 
 struct Setting {
   int32_t draft = 16;
   int32_t count = 3;
-  bool eager = false;  // Else only for want of pages.
+  bool long_prompts = false;  // Longer than what is free of the fast tier, run in spans of a page.
+  bool eager = false;         // Else only for want of pages.
   bool direct = false;
   bool synchronous = false;
   int64_t staging_bytes = int64_t{64} << 20;
@@ -104,7 +126,7 @@ struct Setting {
 
   std::string Text() const {
     return "drafts of " + std::to_string(draft) + ", " + std::to_string(count) + " together" +
-           (eager ? ", all out" : ", for want of pages") + (direct ? ", direct" : "") +
+           (long_prompts ? ", long" : "") + (eager ? ", all out" : ", for want of pages") + (direct ? ", direct" : "") +
            (synchronous ? ", synchronous" : "") + ", staging " + std::to_string(staging_bytes) + ", on " +
            (compression == nullptr ? "one each" : compression->compressor) + ", fault " +
            std::to_string(static_cast<int>(fault));
@@ -120,6 +142,10 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     EngineOptions options;
     options.max_running = setting.count + 2;
     options.max_pages = setting.count == 1 ? 16 : setting.count * 3;  // Up to six pages each at the end.
+    if (setting.long_prompts) {
+      options.max_pages = 16;
+      options.prefill_chunk_tokens = kernels::kPageTokens;
+    }
     options.slow_tier = {.path = ::testing::TempDir(),
                          .direct = setting.direct,
                          .staging_bytes = setting.staging_bytes,
@@ -127,10 +153,11 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
                          .eager = setting.eager,
                          .files = &files};
     // What views leave of their memory is full KV's.
-    const auto rig = Rig::Make(GetParam(), options, /*draft_sequences=*/setting.count + 1);
+    const auto rig = Rig::Make<PromptsNotingModel>(GetParam(), options, /*draft_sequences=*/setting.count + 1);
     files.Plant(setting.fault, setting.fault_every);
     rig->clock.SetTick(setting.tick_ns);
-    const std::vector<Request> requests = MakeRequests(first, setting.count, sampling, rig->vocabulary());
+    const std::vector<Request> requests =
+        MakeRequests(first, setting.count, sampling, rig->vocabulary(), setting.long_prompts ? kLong : kShort);
     std::vector<std::shared_ptr<Collector>> events;
     const auto submit = [&](Request request, const int32_t i, const bool exact = false) {
       const auto kind = static_cast<size_t>(first + i) % std::size(kCompressions);
@@ -148,6 +175,11 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     const SequenceId gone = submit(requests[0], 1);
     for (int32_t step = 0; step < 12; ++step) Step(*rig);
     rig->engine->Cancel(gone);
+    if (setting.long_prompts) {  // Takes what others hold, prompts on their way among them.
+      Request urgent = requests[1];
+      urgent.priority = 1;
+      submit(urgent, 1, /*exact=*/true);
+    }
     while (Step(*rig)) {
       const SlowTierStats now = rig->engine->Stats().slow_tier;
       if (now.away > 0) ++(now.staggered != 0 ? steps_with_rounds_ : steps_without_);
@@ -176,18 +208,25 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
     if (setting.synchronous) {
       EXPECT_EQ(stats.slow_tier.drafted_beside_streams, 0);
     }
+    if (setting.long_prompts) {
+      ASSERT_EQ(BitsOf(*events[static_cast<size_t>(setting.count) + 1]), plain.bits[1]) << "urgent";
+    }
     notes_ += static_cast<int64_t>(rig->seen.size());
+    streamed_prompts_ += PromptsNotingModel::TakeStreamed();
     Add(stats);
   }
 
   void Print() const {
     std::printf(
-        "%s: %lld answers and %lld states equal; %lld moved out, %lld came back, %lld streams of %.1f MB, "
-        "%lld failures, %lld preemptions\n",
+        "%s: %lld answers and %lld states equal; %lld moved out, %lld came back, %lld streams of %.1f MB, %lld of them "
+        "into prompts, %lld failures, %lld preemptions\n",
         GetParam().name, static_cast<long long>(answers_), static_cast<long long>(notes_),
         static_cast<long long>(tier_.moved_out), static_cast<long long>(tier_.brought_back),
         static_cast<long long>(tier_.streams), static_cast<double>(tier_.streamed_bytes) * 1e-6,
-        static_cast<long long>(tier_.failures), static_cast<long long>(preemptions_));
+        static_cast<long long>(streamed_prompts_), static_cast<long long>(tier_.failures),
+        static_cast<long long>(preemptions_));
+  }
+  void ExpectMoves() const {
     EXPECT_GT(tier_.moved_out, 20);
     EXPECT_GT(tier_.brought_back, 5);
     EXPECT_GT(tier_.streams, 200);
@@ -197,6 +236,8 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
   // Steps while somebody is away: rounds are taken to pay, or not any more.
   int64_t steps_with_rounds_ = 0;
   int64_t steps_without_ = 0;
+  int64_t streamed_prompts_ = 0;  // Streams into spans of prompts.
+  int64_t preemptions_ = 0;
 
  private:
   // Past the pauses after failures now and then.
@@ -217,7 +258,6 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
   int64_t answers_ = 0;
   int64_t notes_ = 0;
   SlowTierStats tier_;
-  int64_t preemptions_ = 0;
 };
 
 TEST_P(SlowTierLaw, BitsAreThoseOfPlainDecoding) {
@@ -242,6 +282,33 @@ TEST_P(SlowTierLaw, BitsAreThoseOfPlainDecoding) {
   // Whether rounds are ever given up depends on what reads really take here, so it is told and not asked for.
   std::printf("%lld steps with rounds, %lld without while somebody is away\n",
               static_cast<long long>(steps_with_rounds_), static_cast<long long>(steps_without_));
+  Print();
+  ExpectMoves();
+}
+
+// What has no room as a whole is run on what has moved out before, whichever view it then stands on.
+TEST_P(SlowTierLaw, PromptsMoveOutAsTheyAreRun) {
+  const int32_t vocabulary = Rig::Make(GetParam(), {})->vocabulary();
+  const int32_t first = 200;
+  const Sampling& sampling = kSamplings[2];
+  const Plain plain = RunPlain(GetParam(), MakeRequests(first, 7, sampling, vocabulary, kLong));
+  for (const Compression& compression : {kCompressions[3], kCompressions[5]}) {
+    Setting setting{.draft = 8, .count = 7, .long_prompts = true, .compression = &compression};
+    Compare(plain, sampling, setting, first);
+    EXPECT_GT(std::exchange(streamed_prompts_, 0), 10) << setting.Text();
+    setting.eager = true;
+    setting.direct = true;
+    setting.staging_bytes = 1;
+    Compare(plain, sampling, setting, first);
+    EXPECT_GT(std::exchange(streamed_prompts_, 0), 20) << setting.Text();
+  }
+  EXPECT_GT(preemptions_, 0);
+  for (const Fault fault :
+       {Fault::kReadFails, Fault::kReadIsShort, Fault::kReadIsDamaged, Fault::kWriteFails, Fault::kDiskIsFull}) {
+    Compare(plain, sampling,
+            {.count = 4, .long_prompts = true, .eager = true, .compression = &kCompressions[3], .fault = fault, .fault_every = 23},
+            first);
+  }
   Print();
 }
 
@@ -274,6 +341,7 @@ TEST_P(SlowTierLaw, DISABLED_AllOfIt) {
   }
   std::printf("%d prompts\n", first - 1000);
   Print();
+  ExpectMoves();
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SlowTierLaw, ::testing::ValuesIn(SpeculationSubjects()),
