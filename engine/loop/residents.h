@@ -25,8 +25,9 @@ class Residents {
  public:
   // `tier` may be null: then all are residents. `eager`: whoever may leave does. Requires: references outlive this.
   // `working_pages`: that a prompt holds which moves out as it is run.
-  Residents(SlowTier* tier, const bool eager, const int32_t working_pages, DraftShare& share, cache::CacheManager& cache, LiveSequences& live,
-            Speculator& speculator, Admission& admission, const Rounds& rounds, const Clock& clock)
+  Residents(SlowTier* tier, const bool eager, const int32_t working_pages, DraftShare& share,
+            cache::CacheManager& cache, LiveSequences& live, Speculator& speculator, Admission& admission,
+            const Rounds& rounds, const Clock& clock)
       : tier_(tier),
         eager_(eager),
         working_pages_(working_pages),

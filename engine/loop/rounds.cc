@@ -45,8 +45,8 @@ void Rounds::BeginStream(Sequence& sequence) {
   sequence.AddStreamed(away.PartBytes(0) * static_cast<int64_t>(away.parts().layers));
 }
 
-// The next chunk of a prompt reads those before it that are away. Nothing of it waits for a turn: its forward takes many
-// times what its stream does.
+// The next chunk of a prompt reads those before it that are away. Nothing of it waits for a turn: its forward takes
+// many times what its stream does.
 bool Rounds::StreamPrompts() {
   bool any = false;
   for (const auto& [id, sequence] : live_) {

@@ -57,8 +57,8 @@ SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& 
           .log_head_rows = LogHeadRows(spec)};
 }
 
-// That a prompt holds which moves out as it is run: a span of some, the page that it begins in, and the one that it ends
-// in. Longer spans would not be faster, and streaming what lies before each takes little beside it.
+// That a prompt holds which moves out as it is run: a span of some, the page that it begins in, and the one that it
+// ends in. Longer spans would not be faster, and streaming what lies before each takes little beside it.
 int32_t WorkingPages(const EngineOptions& options) {
   constexpr int32_t kSpanTokens = 256;
   return std::min(kSpanTokens, options.prefill_chunk_tokens) / kernels::kPageTokens + 2;
@@ -123,8 +123,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_, live_,
                  clock),
       rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
-      residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_, speculator_, admission_,
-                 rounds_, clock),
+      residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_,
+                 speculator_, admission_, rounds_, clock),
       reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }

@@ -54,10 +54,10 @@ struct SequenceView {
   int32_t span_end = INT32_MAX;  // No span of the next step may run beyond it; at least `computed`.
   // Most pages that it takes until its known tokens are computed: those behind them leave as it goes.
   int32_t pages_max = INT32_MAX;
-  int32_t spare_pages = 0;       // Pages that must be free beside those of its span, for it to run at all,
-  bool parts = false;            // and as many as it shares with running ones, which it then gives up.
-  int32_t pages = 0;             // Held.
-  int32_t own_pages = 0;  // What preempting it frees at once: of these, those held by nobody else, and its view's.
+  int32_t spare_pages = 0;  // Pages that must be free beside those of its span, for it to run at all,
+  bool parts = false;       // and as many as it shares with running ones, which it then gives up.
+  int32_t pages = 0;        // Held.
+  int32_t own_pages = 0;    // What preempting it frees at once: of these, those held by nobody else, and its view's.
   // Pages that other running sequences hold too; of a waiting one, that it would share, 0 where that is not known.
   int32_t shared_pages = 0;
   int32_t drafted = 0;  // Tokens guessed to follow the known ones; where one token is left to run.

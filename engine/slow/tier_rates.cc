@@ -29,8 +29,8 @@ void Average(double& average, const double value) {
 
 struct TierRates::Load {
   double tokens = 0;
-  double full_bytes = 0;  // In the fast tier as a whole, states too.
-  double kept_bytes = 0;  // There while the rest is away.
+  double full_bytes = 0;     // In the fast tier as a whole, states too.
+  double kept_bytes = 0;     // There while the rest is away.
   double working_bytes = 0;  // While its prompt is run.
   double view_bytes = 0;
   double stream_bytes = 0;
@@ -137,8 +137,7 @@ ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits
   for (int32_t n = 1; n <= std::min({demand.requests, limits.staggered_max, kRequestsMax}); ++n) {
     // The last to come has the views of all beside it.
     const double last = std::max(load.kept_bytes, load.working_bytes);
-    const bool fits =
-        n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + last <= budget;
+    const bool fits = n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + last <= budget;
     if (n > 1 && !fits) break;
     const ModeChoice of_n = BestRounds(load, n, limits, verify);
     if (of_n.tokens_per_s > rounds.tokens_per_s) rounds = of_n;

@@ -119,8 +119,7 @@ class CompressedKvDrafter final : public Drafter {
   void Prepare(DraftTurn& turn) override {
     const auto computed = static_cast<int32_t>(turn.tokens.size()) - 1;
     // Beside a draft there is no time to read what is away: a view that was lost is made again before one.
-    const bool is_lost =
-        !IsReady(turn.id) && ((turn.away_pages > 0 && turn.away == nullptr) || !turn.draft.empty());
+    const bool is_lost = !IsReady(turn.id) && ((turn.away_pages > 0 && turn.away == nullptr) || !turn.draft.empty());
     if (computed == 0 || is_lost) return;
     Drafting& drafting = drafting_.try_emplace(turn.id, *this, model_, turn).first->second;
     drafting.last_asked = calls_;

@@ -76,6 +76,16 @@ TEST_P(CompressedKvOf, AllRowsIsFullKvAcrossRounds) {
   EXPECT_GT(view.tokens(), kPrompt + 64);
 }
 
+std::vector<std::byte> BodiesOf(CompressedKv& view) {
+  std::vector<std::byte> bytes;
+  for (const models::ViewLayer& layer : view.At(Position(kPrompt))) {
+    EXPECT_EQ(layer.slots, kPrompt);
+    const int64_t per_page = view.body_bytes() / layer.body.pages / std::ssize(view.At(Position(kPrompt)));
+    bytes.insert(bytes.end(), layer.body.bytes, layer.body.bytes + per_page * layer.body.pages);
+  }
+  return bytes;
+}
+
 // What was verified elsewhere replaces what a draft left in the tail.
 TEST_P(CompressedKvOf, TakesRowsOfFullKv) {
   testing::SequenceArena full(tiny_.model->spec(), 2, kPrompt + kDecoded);
@@ -94,16 +104,34 @@ TEST_P(CompressedKvOf, TakesRowsOfFullKv) {
   EXPECT_LE(grown.tail_slots(), tail_slots);
   EXPECT_EQ(grown.body_bytes(), whole_view.body_bytes());
   EXPECT_EQ(grown.tail_slots(), whole_view.tail_slots());
-  const auto bodies = [](CompressedKv& view) {
-    std::vector<std::byte> bytes;
-    for (const models::ViewLayer& layer : view.At(Position(kPrompt))) {
-      EXPECT_EQ(layer.slots, kPrompt);
-      const int64_t per_page = view.body_bytes() / layer.body.pages / std::ssize(view.At(Position(kPrompt)));
-      bytes.insert(bytes.end(), layer.body.bytes, layer.body.bytes + per_page * layer.body.pages);
+  EXPECT_EQ(BodiesOf(grown), BodiesOf(whole_view));
+}
+
+TEST_P(CompressedKvOf, IsTheSameOfPagesThatLieElsewhere) {
+  testing::SequenceArena full(tiny_.model->spec(), 1, kPrompt);
+  Prefill(full);
+  full.Reset(1);
+  const std::span<const PageId> whole = full.Span(0, std::span(tokens_).first(1), 0, 0).pages;
+  const models::ModelSpec& spec = tiny_.model->spec();
+  const int64_t part_bytes =
+      tiny_.model->backend()->KvPageBytes(spec.attention.shape.kv_heads, spec.attention.shape.head_dim);
+  const ReadLayer before = [&](const size_t layer, BlockBuffer& into) {
+    into.Reserve(2 * part_bytes);
+    for (size_t p = 0; p < 2; ++p) {
+      std::memcpy(into.data() + static_cast<int64_t>(p) * part_bytes,
+                  full.memory().pages + whole[p].value() * spec.page_bytes + spec.attention.page_offsets_bytes[layer],
+                  static_cast<size_t>(part_bytes));
     }
-    return bytes;
+    return OkStatus();
   };
-  EXPECT_EQ(bodies(grown), bodies(whole_view));
+  CompressedKv whole_view(*tiny_.model, *compressor_, cache::Budget::Share(1));
+  CompressedKv behind(*tiny_.model, *compressor_, cache::Budget::Share(1));
+  whole_view.Make({full.memory().pages, whole}, kPrompt);
+  ASSERT_TRUE(behind.MakeBehind(before, {full.memory().pages, whole.subspan(2), 128}, kPrompt).ok());
+  EXPECT_EQ(BodiesOf(behind), BodiesOf(whole_view));
+  const ReadLayer fails = [](size_t, BlockBuffer&) { return Unavailable("gone"); };
+  EXPECT_FALSE(behind.MakeBehind(fails, {full.memory().pages, whole.subspan(2), 128}, kPrompt).ok());
+  EXPECT_EQ(behind.tokens(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CompressedKvOf,

@@ -306,7 +306,12 @@ TEST_P(SlowTierLaw, PromptsMoveOutAsTheyAreRun) {
   for (const Fault fault :
        {Fault::kReadFails, Fault::kReadIsShort, Fault::kReadIsDamaged, Fault::kWriteFails, Fault::kDiskIsFull}) {
     Compare(plain, sampling,
-            {.count = 4, .long_prompts = true, .eager = true, .compression = &kCompressions[3], .fault = fault, .fault_every = 23},
+            {.count = 4,
+             .long_prompts = true,
+             .eager = true,
+             .compression = &kCompressions[3],
+             .fault = fault,
+             .fault_every = 23},
             first);
   }
   Print();

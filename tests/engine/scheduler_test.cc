@@ -60,6 +60,12 @@ SequenceView OnView(SequenceView view, const int32_t saved_tokens, const int32_t
   view.span_end = span_end;
   return view;
 }
+// Beyond so many pages what is computed leaves before more is.
+SequenceView MovingOut(SequenceView view, const int32_t pages) {
+  view.pages_max = pages;
+  view.span_end = view.saved_tokens + pages * 64;
+  return view;
+}
 SequenceView WithSpare(SequenceView view, const int32_t spare_pages) {
   view.spare_pages = spare_pages;
   return view;
@@ -124,6 +130,24 @@ TEST_P(SchedulerTable, Plans) {
 }
 
 const Case kCases[] = {
+    {"WhoMovesOutAsItGoesNeedsRoomForAPartOnly",
+     Limits(512),
+     Queues({}, {MovingOut(Seq(1, 0, 6'000, 0), 3)}, 3),
+     {},
+     {1},
+     {Run(1, 0, 192, 0)}},
+    {"WhatMovesOutAsItGoesTakesNoMoreThanItsPart",
+     Limits(512),
+     Queues({MovingOut(OnView(Seq(1, 640, 6'000, 0), 640, 0), 3), Seq(2, 0, 256, 0)}, {}, 7),
+     {},
+     {},
+     {Run(1, 640, 192, 0), Run(2, 0, 256, 1)}},
+    {"WhoWaitsForItsPagesToLeavePreemptsNobody",
+     Limits(512),
+     Queues({MovingOut(OnView(Seq(1, 832, 6'000, 3), 640, 0), 3), Seq(2, 64, 65, 1)}, {}, 1),
+     {},
+     {},
+     {Run(2, 64, 1, 1)}},
     {"WhoWaitsKeepsItsPagesAndHasNoSpan",
      Limits(64),
      Queues({Waits(Seq(1, 63, 64, 1)), Seq(2, 64, 65, 1)}, {}, 1),
@@ -469,6 +493,9 @@ TEST(PagesWanted, CountWhatRunsOnAndTheNextToCome) {
   const Snapshot snapshot = Queues({Seq(1, 64, 65, 1), OnView(Seq(2, 640, 641, 1), 640, 700)}, {Seq(3, 0, 130, 0)}, 9);
   EXPECT_EQ(FindPagesWanted(snapshot, Limits(64)).running, (1 + 1) + 1);
   EXPECT_EQ(FindPagesWanted(snapshot, Limits(64)).next, 3);
+  Snapshot in_parts = snapshot;
+  in_parts.waiting[0].pages_max = 2;
+  EXPECT_EQ(FindPagesWanted(in_parts, Limits(64)).next, 2);
   Snapshot full = snapshot;
   full.free_slots = 0;
   EXPECT_EQ(FindPagesWanted(full, Limits(64)).next, 0) << "pages alone do not let it in";

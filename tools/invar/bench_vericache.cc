@@ -1,10 +1,11 @@
 // invar bench vericache: what rounds over two tiers gain. The same prompts are answered EXACT and LOSSLESS by engines
 // of this process whose fast tiers have the same bytes, in each setting of context, company, fast tier, compressor and
 // way to read the slow one. Requests come together; what has no room waits. Before anything is counted, all who will
-// share the fast tier have answered for a while: machine and requests are known by then. Counted are steps without a row
-// of a prompt: tokens that came of them over the time they took, drafts included. What comes once a request, moving out
-// and making views, lies before that and is added in shares: a token of an answer pays its part. Printed beside what the
-// engine expected meanwhile, of rounds and of what it did. Tokens and logits are compared to the bit, all of them.
+// share the fast tier have answered for a while: machine and requests are known by then. Counted are steps without a
+// row of a prompt: tokens that came of them over the time they took, drafts included. What comes once a request, moving
+// out and making views, lies before that and is added in shares: a token of an answer pays its part. Printed beside
+// what the engine expected meanwhile, of rounds and of what it did. Tokens and logits are compared to the bit, all of
+// them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -137,8 +138,8 @@ class Bench {
     int64_t steps = 0;
     const auto is_warm = [&] {
       const engine::EngineStats stats = engine_->Stats();
-      const auto answering = std::count_if(sinks_.begin(), sinks_.end(),
-                                           [](const auto& sink) { return sink->tokens >= kWarmTokens; });
+      const auto answering =
+          std::count_if(sinks_.begin(), sinks_.end(), [](const auto& sink) { return sink->tokens >= kWarmTokens; });
       return answering >= std::max<int64_t>(1, stats.running) && steps >= kWarmSteps;
     };
     while (!done_ && !is_warm()) {

@@ -125,6 +125,15 @@ TEST(TierRates, VerifyNoMoreTogetherThanThereIsStagingFor) {
   EXPECT_LT(rates.Choose(Tight(1.0), {.draft_max = 8}, {.rows = 20}).tokens_per_s, 0.99 * all);
 }
 
+TEST(TierRates, CountOfAPromptWhatItHoldsWhileItMovesOut) {
+  RoundDemand tight = Tight(1.0);
+  tight.budget_bytes = 8 * 20 * kMb + 7 * 2 * 640'000 + 4 * 640'000;
+  tight.working_pages = 4;
+  EXPECT_EQ(Measured(20e9).Choose(tight, {.draft_max = 8}, {}).residents, 8) << "the last is never there as a whole";
+  tight.working_pages = 5;
+  EXPECT_EQ(Measured(20e9).Choose(tight, {.draft_max = 8}, {}).residents, 7);
+}
+
 TEST(TierRates, FewerGoRoundWhereTheGapIsBounded) {
   const ModeChoice free = Measured(20e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0}, {});
   const ModeChoice bound = Measured(20e9).Choose(Tight(0.999), {.draft_max = 32, .gain_min = 0, .gap_s_max = 0.1}, {});
