@@ -168,11 +168,19 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
     work.kv_positions += span.first + span.length;
   }
   // Rows of prompts are cheaper, many as they are, and would say nothing of those here.
-  if (decodes) rates_.StepTook(work, took - waited);
+  const Speculator::ViewCosts& costs = speculator_.view_costs();
+  const int64_t accepted = speculator_.stats().accepted_tokens;
+  if (decodes) {
+    rates_.StepTook(work, took - waited);
+    rates_.Waited(now.streamed_bytes - seen_.streamed_bytes, waited);
+    const bool as_chosen = on() && !others_ran_ && std::ssize(rounds_) == choice_.residents;
+    const TimeNs drafted = costs.drafted_ns - seen_costs_.drafted_ns;
+    if (as_chosen) rates_.RoundsGave(std::ssize(spans) + accepted - seen_accepted_, took + drafted);
+  }
+  seen_accepted_ = accepted;
   rates_.Streamed(now.streamed_bytes - seen_.streamed_bytes, now.read_ns - seen_.read_ns);
   rates_.MovedOut(now.written_bytes - seen_.written_bytes, now.write_ns - seen_.write_ns);
   seen_ = now;
-  const Speculator::ViewCosts& costs = speculator_.view_costs();
   const ForwardWork& all = costs.drafted;
   const ForwardWork& known = seen_costs_.drafted;
   if (all.forwards > known.forwards) {

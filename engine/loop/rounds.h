@@ -79,6 +79,7 @@ class Rounds {
   // What the rates know of.
   SlowTierStats seen_;
   Speculator::ViewCosts seen_costs_;
+  int64_t seen_accepted_ = 0;
   int64_t queued_ = 0;
   int64_t drafted_beside_streams_ = 0;
   // Of the step under way, kept for their memory.

@@ -21,11 +21,21 @@ constexpr int32_t kRequestsMax = 64;
 // A gap is a cycle on average; so much of the limit is the average allowed to be.
 constexpr double kGapShare = 0.85;
 
+// Of sums that fade: a hundred rounds count, about.
+constexpr double kFade = 0.99;
+// Sums that are off by more than this have not met what they are of.
+constexpr double kOffMost = 2.0;
+
 void Average(double& average, const double value) {
   average = average == 0 ? value : (1.0 - kNewer) * average + kNewer * value;
 }
 
 }  // namespace
+
+void TierRates::Share::Add(const double part, const double whole) {
+  part_ = kFade * part_ + part;
+  whole_ = kFade * whole_ + whole;
+}
 
 struct TierRates::Load {
   double tokens = 0;
@@ -49,6 +59,14 @@ TierRates::TierRates(const models::ModelSpec& spec)
 
 void TierRates::Streamed(const int64_t bytes, const TimeNs took) {
   if (bytes > 0 && took > 0) Average(link_s_, ToSeconds(took) / static_cast<double>(bytes));
+}
+
+void TierRates::Waited(const int64_t bytes, const TimeNs took) {
+  if (bytes > 0) wait_.Add(ToSeconds(took), static_cast<double>(bytes));
+}
+
+void TierRates::RoundsGave(const int64_t tokens, const TimeNs took) {
+  if (tokens > 0 && token_s_ > 0) off_.Add(ToSeconds(took), static_cast<double>(tokens) * token_s_);
 }
 
 void TierRates::ViewsMade(const int64_t tokens, const TimeNs took) {
@@ -85,10 +103,13 @@ double TierRates::PlainTokensPerSecond(const Load& load, const int32_t requests)
          steps_.Of({.rows = static_cast<double>(requests), .positions = positions, .kv_positions = positions});
 }
 
-ModeChoice TierRates::BestRounds(const Load& load, const int32_t requests, const ModeLimits& limits,
-                                 const VerifyLimits& verify) const {
-  ModeChoice best{.mode = DecodeMode::kStaggered, .residents = requests};
+TierRates::Weighed TierRates::BestRounds(const Load& load, const int32_t requests, const ModeLimits& limits,
+                                         const VerifyLimits& verify) const {
+  Weighed weighed{.choice = {.mode = DecodeMode::kStaggered, .residents = requests}};
+  ModeChoice& best = weighed.choice;
   const double link_s = link_s_ * load.stream_bytes;
+  const double wait_s = wait_.of(link_s_) * load.stream_bytes;
+  const double off = std::clamp(off_.of(1.0), 1.0 / kOffMost, kOffMost);
   const auto staged = static_cast<int32_t>(
       std::clamp(static_cast<double>(verify.staging_bytes) / std::max(1.0, load.stage_bytes), 1.0, 1e6));
   for (int32_t draft = 1; draft <= limits.draft_max; ++draft) {
@@ -107,23 +128,26 @@ ModeChoice TierRates::BestRounds(const Load& load, const int32_t requests, const
     };
     const int32_t group = std::clamp(std::min({requests, staged, verify.streams, verify.rows / rows}), 1, requests);
     const double apart = std::max(drafts(std::max(1, requests - 1)) + verifies(1), requests * link_s);
-    // What reads and checks layers takes a core from who computes: little of it is hidden behind one forward.
-    const double together = drafts(requests) + verifies(group) + requests * link_s;
-    const double cycle = std::min(apart, together) + tokens * load.once_s;
+    // What reads and checks layers takes a core from who computes: how much of it is hidden behind one forward, waiting
+    // tells.
+    const double together = drafts(requests) + verifies(group) + requests * wait_s;
+    const double cycle = off * std::min(apart, together) + tokens * load.once_s;
     if (cycle > kGapShare * limits.gap_s_max) continue;
     if (tokens / cycle <= best.tokens_per_s) continue;
     best.tokens_per_s = tokens / cycle;
+    weighed.token_s = std::min(apart, together) / tokens;
     best.together = together <= apart;
     best.draft_min = draft;
     // Only where the link is what everybody waits for are more tokens free.
     const bool link_bound = !best.together && apart <= requests * link_s;
     best.draft_max = link_bound ? limits.draft_max : draft;
   }
-  return best;
+  return weighed;
 }
 
 ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify) {
   const Load load = LoadOf(demand);
+  token_s_ = 0;
   if (!known() || demand.requests == 0) {
     const int32_t draft = std::min(kFirstDraft, limits.draft_max);
     return {.mode = DecodeMode::kStaggered, .residents = INT32_MAX, .draft_min = draft, .draft_max = draft};
@@ -139,8 +163,10 @@ ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits
     const double last = std::max(load.kept_bytes, load.working_bytes);
     const bool fits = n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + last <= budget;
     if (n > 1 && !fits) break;
-    const ModeChoice of_n = BestRounds(load, n, limits, verify);
-    if (of_n.tokens_per_s > rounds.tokens_per_s) rounds = of_n;
+    const Weighed of_n = BestRounds(load, n, limits, verify);
+    if (of_n.choice.tokens_per_s <= rounds.tokens_per_s) continue;
+    rounds = of_n.choice;
+    token_s_ = of_n.token_s;
   }
   rounds.gain = rounds.tokens_per_s / full;
   if (rounds.tokens_per_s > 0 && rounds.gain >= limits.gain_min) return rounds;

@@ -6,7 +6,8 @@
 // where the verifies go together, so many in a
 // forward as there is memory for streams, or one after another while others draft, and a stream takes at least what its
 // bytes take on the link. Of plain decoding: a step of as many requests as their full KV has room. Where nothing is
-// known yet, rounds are tried: only they can tell. Pure but for what it remembers; no clock. Threads: engine thread
+// known yet, rounds are tried: only they can tell. What rounds then give is held against what was said of them, and
+// corrects it. Pure but for what it remembers; no clock. Threads: engine thread
 // only.
 #pragma once
 
@@ -49,6 +50,10 @@ class TierRates {
   void DraftsTook(const ForwardWork& work, const TimeNs took) { drafts_.Observe(work, ToSeconds(took)); }
   // So many bytes were read, in so much time of reading.
   void Streamed(int64_t bytes, TimeNs took);
+  // Steps of decoding alone waited so long for streams of so many bytes.
+  void Waited(int64_t bytes, TimeNs took);
+  // Rounds as last chosen gave so many tokens, drafts and all in so much time.
+  void RoundsGave(int64_t tokens, TimeNs took);
   // Views of so many tokens were made.
   void ViewsMade(int64_t tokens, TimeNs took);
   // So many bytes of full KV were moved out.
@@ -61,11 +66,24 @@ class TierRates {
   ModeChoice Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify);
 
  private:
+  // Sums that fade: what is newer counts more.
+  struct Share {
+    void Add(double part, double whole);
+    double of(const double otherwise) const { return whole_ > 0 ? part_ / whole_ : otherwise; }
+
+   private:
+    double part_ = 0;
+    double whole_ = 0;
+  };
   struct Load;  // Of one request.
+  struct Weighed {
+    ModeChoice choice;
+    double token_s = 0;  // By the sums alone: as measured, and without what comes once a request.
+  };
   Load LoadOf(const RoundDemand& demand);
   double PlainTokensPerSecond(const Load& load, int32_t requests) const;
   // Of all rounds that go: the best draft length, together or not.
-  ModeChoice BestRounds(const Load& load, int32_t requests, const ModeLimits& limits, const VerifyLimits& verify) const;
+  Weighed BestRounds(const Load& load, int32_t requests, const ModeLimits& limits, const VerifyLimits& verify) const;
 
   // Set at construction.
   const models::StepWork work_;
@@ -77,6 +95,9 @@ class TierRates {
   ForwardTimes drafts_;
   // Moving averages; 0: nothing seen.
   double link_s_ = 0;      // A byte.
+  Share wait_;             // Seconds that forwards wait, a byte.
+  Share off_;              // What rounds took over what was expected.
+  double token_s_ = 0;     // Of the rounds chosen last; 0: none.
   double move_s_ = 0;      // A byte.
   double view_s_ = 0;      // A token.
   double view_bytes_ = 0;  // A token.

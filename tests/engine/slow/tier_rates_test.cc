@@ -118,6 +118,23 @@ TEST(TierRates, CountWhatViewsTakeToBeMade) {
   EXPECT_LT(after, 0.7 * before) << "30 ms a token";
 }
 
+TEST(TierRates, HoldWhatRoundsGiveAgainstWhatWasSaid) {
+  TierRates rates = Measured(20e9);
+  const double said = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s;
+  for (int i = 0; i < 300; ++i) {
+    rates.Choose(Tight(1.0), {.draft_max = 8}, {});
+    rates.RoundsGave(72, static_cast<TimeNs>(72 / (0.8 * said) * 1e9));
+  }
+  EXPECT_NEAR(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s, 0.8 * said, 0.02 * said);
+}
+
+TEST(TierRates, CountOfStreamsWhatForwardsWaitForThem) {
+  TierRates rates = Measured(1e9);
+  EXPECT_FALSE(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).together) << "nothing is known to be hidden";
+  for (int i = 0; i < 20; ++i) rates.Waited(80 * kMb, 8 * kMs);
+  EXPECT_TRUE(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).together) << "nine tenths of the reading are";
+}
+
 TEST(TierRates, VerifyNoMoreTogetherThanThereIsStagingFor) {
   TierRates rates = Measured(20e9);
   const double all = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s;
