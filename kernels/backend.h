@@ -26,6 +26,8 @@
 
 namespace invar::kernels {
 
+class RowChooser;
+
 // Rows [row_begin, row_begin + rows) of the batch belong to one sequence, whose first row has position first_position.
 struct KvSpan {
   int32_t row_begin = 0;
@@ -200,6 +202,11 @@ class Backend {
   virtual void Experts(const ExpertsArgs& args) = 0;
   // out[t] += sigmoid(gate[t, 0]) * x[t].
   virtual void AddSigmoidScaled(ConstF32View x, ConstF32View gate, F32View out) = 0;
+
+  // --- Behind it ---
+  // Chooses tokens from rows of logits where they lie (kernels/row_chooser.h). Null: that is as near to the host, which
+  // chooses by RowSampler.
+  virtual RowChooser* chooser() const { return nullptr; }
 };
 
 struct BackendOptions {

@@ -3,33 +3,17 @@
 #include "kernels/sample.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "base/worker_pool.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/gumbel.h"
 
 namespace invar::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Natural logarithm of a positive normal double: mantissa in [sqrt(1/2), sqrt(2)), then 2 atanh(s).
-double Log(const double x) {
-  const uint64_t bits = std::bit_cast<uint64_t>(x);
-  int64_t exponent = static_cast<int64_t>(bits >> 52) - 1023;
-  double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3ff0000000000000ULL);
-  if (m > 1.4142135623730951) {
-    m *= 0.5;
-    ++exponent;
-  }
-  const double s = (m - 1.0) / (m + 1.0);
-  const double z = s * s;
-  double p = 0.0;
-  for (int n = 23; n >= 1; n -= 2) p = p * z + 1.0 / n;
-  return static_cast<double>(exponent) * 0.6931471805599453 + 2.0 * s * p;
-}
 
 // Kept: logits above `logit`, and those equal to it up to `last_id`.
 struct Cutoff {
@@ -165,11 +149,6 @@ Cutoff CutoffOf(const cpu::KernelTable& table, std::span<const float> logits, co
 
 }  // namespace
 
-double GumbelOf(const uint32_t word) {
-  const double u = (static_cast<double>(word) + 0.5) * 0x1p-32;
-  return -Log(-Log(u));
-}
-
 StatusOr<RowSampler> RowSampler::Create(const std::string_view isa) {
   StatusOr<const cpu::KernelTable*> table = cpu::ChooseTable(isa);
   if (!table.ok()) return table.status();
@@ -190,15 +169,14 @@ int32_t RowSampler::Sample(std::span<const float> logits, const SampleSettings& 
   const double temperature = settings.temperature;
   const Cutoff cutoff = CutoffOf(*table_, logits, blocks, logits[top], settings);
   const double least =
-      settings.min_p > 0.0F ? Log(std::min(settings.min_p, 1.0F)) : -std::numeric_limits<double>::infinity();
-  constexpr double kMostNoise = 22.9;
+      settings.min_p > 0.0F ? NaturalLog(std::min(settings.min_p, 1.0F)) : -std::numeric_limits<double>::infinity();
   int32_t best = -1;
   double best_score = -std::numeric_limits<double>::infinity();
   uint32_t least_word = 0;  // Below it no token can win: its noise is at most -log(1 - u), its scaled logit at most 0.
   PhiloxWords words{};
   int64_t words_group = -1;
   // Every decision below is monotone in the logit, so a block whose largest cannot win is passed over whole.
-  const auto may_win = [&](const double scaled) { return scaled >= least && scaled + kMostNoise >= best_score; };
+  const auto may_win = [&](const double scaled) { return scaled >= least && scaled + kMostGumbel >= best_score; };
   const auto wanted = [&](const float most) { return most >= cutoff.logit && may_win((most - largest) / temperature); };
   blocks.ForEach(wanted, [&](const int32_t id) {
     if (!cutoff.Keeps(logits[id], id)) return;
@@ -228,11 +206,12 @@ float RowSampler::LogSumExp(std::span<const float> logits) const {
   const int32_t top = ArgMax(logits);
   if (top < 0 || std::isinf(logits[top])) return top < 0 ? kMinusInfinity : logits[top];
   const FlushDenormals flush;
-  return static_cast<float>(logits[top] + Log(SumExp(*table_, logits, logits[top], 1.0F, nullptr)));
+  return static_cast<float>(logits[top] + NaturalLog(SumExp(*table_, logits, logits[top], 1.0F, nullptr)));
 }
 
 void RowSampler::Top(std::span<const float> logits, const int32_t k, std::vector<int32_t>* ids) const {
   ids->clear();
+  const FlushDenormals flush;
   if (k > 0) *ids = TopOf(logits, Blocks(*table_, logits), k);
 }
 

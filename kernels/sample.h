@@ -54,7 +54,4 @@ class RowSampler {
   const cpu::KernelTable* table_;
 };
 
-// -log(-log(u)) of a word of noise, u = (word + 1/2) / 2^32. In [-3.2, 22.9], ascending in `word`.
-double GumbelOf(uint32_t word);
-
 }  // namespace invar::kernels

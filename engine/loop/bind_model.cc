@@ -66,6 +66,10 @@ kernels::RowSampler SamplerFor(const models::Model& model) {
   return kernels::RowSampler::Create(backend == nullptr ? std::string_view() : backend->isa()).value();
 }
 
+kernels::RowChooser* ChooserOf(const models::Model& model) {
+  return model.backend() == nullptr ? nullptr : model.backend()->chooser();
+}
+
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {
   if (!options.prefix_cache) return "cache.enabled is false";
   // A follow-up goes on in a copy of the page that its prefix ends in; the state itself may become its own.

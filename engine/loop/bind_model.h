@@ -48,6 +48,9 @@ int32_t LogHeadRows(const models::ModelSpec& spec);
 // Chooses tokens by the instruction set that `model` computes with; by the best where it names none.
 kernels::RowSampler SamplerFor(const models::Model& model);
 
+// Chooses tokens where its logits lie; null: the host chooses.
+kernels::RowChooser* ChooserOf(const models::Model& model);
+
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/sample/logprobs.h"
 #include "engine/sample/sampler.h"
 
@@ -63,22 +64,35 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   return true;
 }
 
+std::optional<TokenId> RowReader::TokenOf(const Sequence& sequence, const std::span<const float> logits,
+                                          const kernels::ChosenRow* const chosen) {
+  if (chosen != nullptr) {
+    if (!chosen->finite) return std::nullopt;
+    Check(chosen->token >= 0, "some usable id is finite and not masked");
+    return TokenId(chosen->token);
+  }
+  const Request& request = sequence.request();
+  return SampleToken({.rows = rows_,
+                      .logits = logits,
+                      .sampling = request.sampling,
+                      .stopping = request.stopping,
+                      .counts = sequence.counts(),
+                      .output_tokens = sequence.output_tokens(),
+                      .position = Position(static_cast<int32_t>(sequence.tokens().size())),
+                      .usable_ids = usable_ids_},
+                     scratch_);
+}
+
 End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logits) {
   const Request& request = sequence.request();
-  const std::optional<TokenId> token =
-      SampleToken({.rows = rows_,
-                   .logits = logits,
-                   .sampling = request.sampling,
-                   .stopping = request.stopping,
-                   .counts = sequence.counts(),
-                   .output_tokens = sequence.output_tokens(),
-                   .position = Position(static_cast<int32_t>(sequence.tokens().size())),
-                   .usable_ids = usable_ids_},
-                  scratch_);
+  const kernels::ChosenRow* const chosen = chosen_.Find(logits.data());
+  const std::optional<TokenId> token = TokenOf(sequence, logits, chosen);
   std::optional<TokenLogprob> logprob;
   const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
-  if (token.has_value() && wants_logprob)
-    logprob = MakeLogprob(rows_, logits, *token, request.output.logprobs.value_or(0));
+  if (token.has_value() && wants_logprob) {
+    logprob = chosen != nullptr ? LogprobOf(*chosen)
+                                : MakeLogprob(rows_, logits, *token, request.output.logprobs.value_or(0));
+  }
   if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
   ++stats_.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats_.first_tokens;

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/loop/chosen_rows.h"
 #include "engine/loop/live_sequences.h"
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
@@ -26,11 +28,22 @@ struct Outcome {
 
 class RowReader {
  public:
-  // `rows`: chooses tokens. `usable_ids`: ids at or above it are never sampled. Requires: references outlive this.
-  RowReader(const kernels::RowSampler& rows, const int32_t usable_ids, LiveSequences& live, Speculator& speculator,
-            const Clock& clock, EngineStats& stats)
-      : rows_(rows), usable_ids_(usable_ids), live_(live), speculator_(speculator), clock_(clock), stats_(stats) {}
+  // `rows`: chooses tokens that `chooser`, null where logits are the host's, does not. `usable_ids`: ids at or above it
+  // are never sampled. Requires: references outlive this.
+  RowReader(const kernels::RowSampler& rows, kernels::RowChooser* const chooser, const int32_t usable_ids,
+            LiveSequences& live, Speculator& speculator, const Clock& clock, EngineStats& stats)
+      : rows_(rows),
+        usable_ids_(usable_ids),
+        live_(live),
+        speculator_(speculator),
+        clock_(clock),
+        stats_(stats),
+        chosen_(chooser, usable_ids) {}
 
+  // Before the results of a step are read: `of[i]` ran `results[i]`.
+  void Begin(const std::span<const SpanResult> results, const std::span<const Sequence* const> of) {
+    chosen_.Choose(results, of);
+  }
   // Effects: advances the sequence over what is certain of the span, pushes what it sampled, drops its draft. Whoever
   // has ended is still alive: ending it is for the caller.
   Outcome Read(Sequence& sequence, const SpanResult& result);
@@ -39,6 +52,8 @@ class RowReader {
   Outcome SampleRows(Sequence& sequence, const SpanResult& result);
   bool ScorePrompt(Sequence& sequence, const SpanResult& result);
   End SampleNext(Sequence& sequence, std::span<const float> logits);
+  std::optional<TokenId> TokenOf(const Sequence& sequence, std::span<const float> logits,
+                                 const kernels::ChosenRow* chosen);
 
   // Set at construction.
   const kernels::RowSampler& rows_;
@@ -48,6 +63,7 @@ class RowReader {
   const Clock& clock_;
   EngineStats& stats_;
 
+  ChosenRows chosen_;
   std::vector<float> scratch_;  // Logits being adjusted.
 };
 

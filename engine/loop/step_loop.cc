@@ -125,7 +125,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
       residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_,
                  speculator_, admission_, rounds_, clock),
-      reader_(rows_, request_limits_.usable_ids, live_, speculator_, clock, stats_) {
+      reader_(rows_, ChooserOf(runner_.model()), request_limits_.usable_ids, live_, speculator_, clock, stats_) {
   PublishStats();
 }
 
@@ -234,6 +234,9 @@ void StepLoop::RunSpans(const Step& step) {
   const int64_t prefilled_before = stats_.prefill_tokens;
   const TimeNs begin = clock_.Now();
   const std::span<const SpanResult> results = runner_.Run(cache_.memory(), step.spans, batch_);
+  ran_.clear();
+  for (const SpanWork& work : batch_) ran_.push_back(work.sequence);
+  reader_.Begin(results, ran_);
   ends_.clear();
   for (size_t i = 0; i < results.size(); ++i) {
     const Outcome outcome =

@@ -99,7 +99,8 @@ class StepLoop {
   // Of the step under way, kept for their memory.
   std::vector<Sequence*> decoding_;
   std::vector<SpanWork> batch_;
-  std::vector<End> ends_;  // Of the batch.
+  std::vector<const Sequence*> ran_;  // Of the batch, as
+  std::vector<End> ends_;             // these.
   std::vector<cache::StateEmission> emissions_;
 };
 

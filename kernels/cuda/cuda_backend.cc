@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/cuda/judged_products.h"
 #include "kernels/cuda/plan_attention.h"
+#include "kernels/cuda/row_chooser.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/emit.h"
 #include "kernels/packing.h"
@@ -139,7 +140,7 @@ class CudaBackend final : public Backend {
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return {}; }
   WorkerPool& pool() const override { return pool_; }
-  int64_t scratch_bytes() const override { return arguments_.bytes() + scratch_.bytes(); }
+  int64_t scratch_bytes() const override { return arguments_.bytes() + scratch_.bytes() + chooser_->scratch_bytes(); }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
     return HeadDimLimit(shape, kMaxHeadDim);
@@ -441,6 +442,8 @@ class CudaBackend final : public Backend {
     device_->Finish();
   }
 
+  RowChooser* chooser() const override { return chooser_.get(); }
+
  private:
   void CheckAttention(const AttentionShape& shape) const {
     Check(!LimitOf(shape), "attention: a shape this backend takes", shape.head_dim);
@@ -453,6 +456,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<JudgedProducts> products_;
   DeviceBuffer arguments_;
   DeviceBuffer scratch_;
+  const std::unique_ptr<DeviceRowChooser> chooser_ = std::make_unique<DeviceRowChooser>(*device_);
   std::vector<void*> weights_;
 };
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #include <cuda_pipeline_primitives.h>
@@ -92,6 +93,20 @@ __device__ __forceinline__ float SquareRoot(const float x) {
   return __fsqrt_rn(x);
 #else
   return std::sqrt(x);
+#endif
+}
+
+// Adds to what other threads of the block add to as well; gives what was there. Integers only: of floats the order
+// would show.
+template <typename T>
+__device__ __forceinline__ T AddShared(T* to, const T value) {
+  static_assert(std::is_integral_v<T>);
+#if defined(__CUDACC__)
+  return atomicAdd(to, value);
+#else
+  const T before = *to;
+  *to = before + value;
+  return before;
 #endif
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/kv_encoding.h"
+#include "kernels/row_chooser.h"
 #include "kernels/tensor.h"
 
 namespace invar::kernels::cuda {
@@ -230,5 +231,50 @@ struct DeltaLaunch {
   DeltaScratch scratch;
 };
 void DeltaScan(const DeltaLaunch& args, Stream stream);
+
+// --- Choosing tokens ---
+// As kernels::RowChoice, with memory to work in.
+struct DeviceRowChoice {
+  const float* logits = nullptr;
+  const PenalisedToken* penalised = nullptr;
+  int32_t penalised_count = 0;
+  float repetition = 1.0F;
+  float frequency = 0.0F;
+  float presence = 0.0F;
+  const BiasedToken* biased = nullptr;
+  int32_t biased_count = 0;
+  const int32_t* allowed = nullptr;
+  int32_t allowed_count = 0;
+  const int32_t* masked = nullptr;
+  int32_t masked_count = 0;
+  SampleSettings settings = {};
+  NoiseKey key = {};
+  bool scores = false;
+  int32_t alternatives = 0;
+  ScoredToken* top = nullptr;  // [alternatives]
+
+  float* row = nullptr;       // [usable_ids + allowed_count]
+  uint64_t* list = nullptr;   // [a power of two >= cols], where something is sorted: top_k, top_p, alternatives.
+  float* partials = nullptr;  // [cols / kExpSumBlock, rounded up], where something is summed: top_p, scores.
+};
+inline constexpr int64_t kExpSumBlock = 1024;
+
+// As kernels::ChosenRow.
+struct DeviceChosenRow {
+  int32_t finite = 1;
+  int32_t token = -1;
+  float logit = 0.0F;
+  float log_sum = 0.0F;
+  int32_t top_count = 0;
+};
+struct ChooseLaunch {
+  int64_t cols = 0;
+  int64_t usable_ids = 0;
+  const DeviceRowChoice* choices = nullptr;
+  int64_t count = 0;
+  bool scores = false;                // Some row wants them.
+  DeviceChosenRow* chosen = nullptr;  // [count]
+};
+void ChooseRows(const ChooseLaunch& args, Stream stream);
 
 }  // namespace invar::kernels::cuda

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/gumbel.h"
 #include "tests/kernels/rig.h"
 
 namespace invar::kernels {

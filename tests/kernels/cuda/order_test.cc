@@ -1,19 +1,16 @@
 // Every kernel in three orders of threads and blocks, and with each of its waits taken out: a wait that can be missed
 // without a trace is either not needed or not tested.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "kernels/cuda/emulation.h"
 #include "tests/kernels/bits.h"
+#include "tests/kernels/cuda/orders.h"
 
 namespace invar::kernels {
 namespace {
 
 using cuda::emulation::control;
+using cuda::emulation::kOrders;
 using cuda::emulation::Order;
-
-constexpr Order kOrders[] = {Order::kAscending, Order::kDescending, Order::kStrided};
 
 Results RunKernels(const Rig& rig) {
   Results results = RunEverything(rig);
@@ -41,46 +38,15 @@ TEST_P(ThreadOrders, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, ThreadOrders, testing::ValuesIn(SubjectOptions()), OptionsName);
 
-// True: some order shows that the wait is missing, by other bits or by threads that part.
-bool Shows(const cuda::Place& place, const std::vector<std::pair<const Rig*, Results>>& rigs) {
-  for (const auto& [rig, want] : rigs) {
-    for (const Order order : kOrders) {
-      control() = {.order = order, .removed = place, .note_faults = true};
-      if (RunKernels(*rig) != want || !control().faults.empty()) return true;
-    }
-  }
-  return false;
-}
-
-// As Shows, in a process of its own: indices that were not waited for may lead anywhere.
-bool IsMissed(const cuda::Place& place, const std::vector<std::pair<const Rig*, Results>>& rigs) {
-  const pid_t child = fork();
-  Check(child >= 0, "a process for a mutation");
-  if (child == 0) {
-    alarm(60);
-    _exit(Shows(place, rigs) ? 1 : 0);
-  }
-  int status = 0;
-  Check(waitpid(child, &status, 0) == child, "the mutation ends");
-  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-}
-
 TEST(Mutation, EveryWaitThatIsTakenOutIsMissed) {
-  std::vector<std::unique_ptr<Rig>> owned;
-  std::vector<std::pair<const Rig*, Results>> rigs;
-  std::vector<cuda::Place> places;
+  std::vector<std::unique_ptr<Rig>> rigs;
+  std::vector<cuda::emulation::Run> runs;
   for (const BackendOptions& options : SubjectOptions()) {
-    owned.push_back(std::make_unique<Rig>(options));
-    control() = {.record_places = true};
-    rigs.emplace_back(owned.back().get(), RunKernels(*owned.back()));
-    for (const cuda::Place& place : control().places) {
-      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
-    }
+    rigs.push_back(std::make_unique<Rig>(options));
+    runs.emplace_back([rig = rigs.back().get()] { return RunKernels(*rig); });
   }
-  for (const cuda::Place& place : places) EXPECT_TRUE(IsMissed(place, rigs)) << cuda::emulation::NameOf(place);
   // Those of the products (four, and one for copies), attention (three), norms, heads, recurrence and experts.
-  EXPECT_GE(places.size(), 14U);
-  control() = {};
+  cuda::emulation::ExpectEveryWaitIsMissed(runs, 14);
 }
 
 }  // namespace
