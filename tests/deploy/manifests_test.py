@@ -2,6 +2,7 @@
   manifests_test.py BIN_DIR PROMETHEUS_BIN_DIR
 """
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -215,14 +216,44 @@ class Prometheus(unittest.TestCase):
         self.promtool("test", "rules", "alerts_test.yaml")
 
 
-class Containerfile(unittest.TestCase):
-    text = (DEPLOY / "Containerfile").read_text()
+class Containerfiles(unittest.TestCase):
+    texts = {name: (DEPLOY / name).read_text() for name in ("Containerfile", "Containerfile.cuda")}
 
     def test_entry_point_is_the_daemon_itself(self):
-        self.assertIn('\nENTRYPOINT ["/usr/local/bin/invard"]\n', self.text)
+        for text in self.texts.values():
+            self.assertIn('\nENTRYPOINT ["/usr/local/bin/invard"]\n', text)
 
-    def test_runs_without_root(self):
-        self.assertIn("\nUSER 10001:10001\n", self.text)
+    def test_run_without_root(self):
+        for text in self.texts.values():
+            self.assertIn("\nUSER 10001:10001\n", text)
+
+    def test_base_images_are_arguments(self):
+        for text in self.texts.values():
+            for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+                self.assertRegex(base, r"^\$\{[A-Z]+_BASE\}$")
+                self.assertIn("\nARG %s=" % base[2:-1], text)
+
+    def test_the_cuda_image_is_the_other_with_its_own_build(self):
+        def promised(text):  # By the image, whatever is copied into it.
+            return [line for line in text[text.index("FROM ${RUNTIME_BASE}"):].splitlines()
+                    if not line.startswith(("COPY --from=build", "LABEL", "#", " #"))]
+        plain, cuda = (promised(text) for text in self.texts.values())
+        self.assertEqual([line for line in cuda if line not in plain],
+                         ["RUN ldconfig", "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"])
+        self.assertEqual([line for line in plain if line not in cuda], [])
+
+    def test_the_cuda_image_has_the_module_where_the_programs_look(self):
+        self.assertIn("libinvar_cuda.so /src/build/cublas/ /usr/local/lib/\n", self.texts["Containerfile.cuda"])
+        self.assertIn('/ "lib" / kModuleFile', (ROOT / "kernels/cuda/open_module.cc").read_text())
+
+    def test_the_cuda_images_configuration_asks_for_a_device(self):
+        config = documents(DEPLOY / "invard.cuda.yaml")[0]
+        self.assertEqual(config["engine"].pop("backend"), "auto")
+        self.assertEqual(config, documents(DEPLOY / "invard.yaml")[0])
+
+    def test_the_cuda_images_configuration_is_accepted(self):
+        done = run(BIN / "invard", "--config", DEPLOY / "invard.cuda.yaml", "--check-config")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":
