@@ -74,14 +74,20 @@ class Stack {
   Stack& operator=(const Stack&) = delete;
 
   std::byte* top() const { return memory_ + guard_ + kStackBytes; }
-  // What a fiber that was given up in the middle of its frames left behind for the address sanitizer.
-  void Forget() const {
+  // What the address sanitizer remembers of frames that never returned: of a fiber that was given up all of them, of
+  // any other the first, Main's.
+  void Forget() const { Forget(kStackBytes); }
+  void ForgetMain() const { Forget(kMainBytes); }
+
+ private:
+  static constexpr size_t kMainBytes = 4096;  // Its frame is a few hundred.
+
+  void Forget([[maybe_unused]] const size_t bytes) const {
 #if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(memory_ + guard_, kStackBytes);
+    ASAN_UNPOISON_MEMORY_REGION(top() - bytes, bytes);
 #endif
   }
 
- private:
   size_t guard_;
   std::byte* memory_;
 };
@@ -209,6 +215,7 @@ void Machine::RunBlock() {
     fiber.parity = 0;
     fiber.open.clear();
     fiber.closed.clear();
+    stacks_[static_cast<size_t>(i)]->ForgetMain();
     // As if Main had been called: where it would return to, its address, six registers.
     auto** top = reinterpret_cast<void**>(stacks_[static_cast<size_t>(i)]->top());
     *--top = nullptr;
