@@ -1,7 +1,7 @@
 // Encodings of one page of KV (64 slots of one layer) that take fewer bytes than the rows: what bodies of compressed
 // views are kept in. Defined by the floats that bytes mean: DecodePage() below, in scalar code. Attention multiplies
 // codes as they are (cpu/attend_codes_inl.h), and comes to what those floats give but for its rounding of queries and
-// weights to 16 bits.
+// weights: to 16 bits where they meet codes of 8, else to 8.
 //
 // A page is kv_heads head blocks, head ascending, each of EncodedHeadBytes (a multiple of 64; padding is zero). In a
 // head block, one after another, f16 little endian, D4 and D16 = dim rounded up to a multiple of 4 and of 16,

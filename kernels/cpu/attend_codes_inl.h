@@ -1,16 +1,11 @@
 // Attention over one encoded block of a compressed view (kernels/kv_encoding.h), without decoding it: codes are
-// multiplied as they are with queries and weights in whole numbers of 16 bits, and ranges are applied to the sums.
-//   keys    q.k[s] = unit (scale[s] sum_i Q_i (code - 128))              8 bits: Q = nearest(q / unit), once a row
-//                  = unit (top sum_i Q_i code + sum_i (q_i / unit) zero_i)   else: Q = nearest(q / unit * scale_i /
-//                  top)
-//   values  out[d] = step sum_s W_s (code - 128)                         8 bits: W = nearest(w_s scale[s] / step)
-//                  = step sum_s W_s code + sum_s w_s zero_s                  else, for each 32 dims
-// unit: of a row, largest |q| / levels; top: largest scale of a page's channels; step: largest scale of its slots over
-// levels; w = exp(score - the block's largest), so that the largest weight is 1. 16 bits err by 2^-16 of the largest
-// query and weight: less than bf16 rounds either by.
+// multiplied as they are with queries and weights in whole numbers, and ranges are applied to the sums: of codes of 8
+// bits in attend_wide_codes_inl.h, of fewer in attend_small_codes_inl.h.
+//   w = 2^(score - the block's largest), scores in multiples of ln 2: so the largest weight is 1. The power errs by
+//   7e-6, which both sums of a weight share.
 // Sums of whole numbers are exact: any instruction and order gives the same bits. Floats: one operation each, sums over
 // dims and slots in sixteen lanes ascending, then by halves. A block's values enter the partial once, times
-// exp(block's largest - running one). All rows see all of the block.
+// exp(block's largest - running one). All rows see all of the block, and each has the bits it has alone.
 
 static constexpr float kBias = 12582912.0F;  // 1.5 * 2^23: adding it rounds to a whole number, which the low bits are.
 static constexpr int64_t kRangeDims = 32;    // Dims of values that share ranges: two tiles.
@@ -20,6 +15,9 @@ static constexpr int64_t kTile = 64;         // Bytes.
 // numbers end at 127.
 static inline float LevelsOf(const int64_t dim) { return dim <= 512 ? 32639.0F : 16319.0F; }
 static constexpr float kWeightLevels = 32639.0F;
+
+static constexpr float kLog2E = 1.44269504F;
+static constexpr float kLn2 = 0.693147181F;
 
 static inline v16 FirstLanes(const v16& a, const int64_t n) {
   return n >= 16 ? a : KeepLanes(a, 0, static_cast<int>(n), 0.0F);
@@ -33,31 +31,35 @@ static inline v16 QueryAt(const AttentionTile& t, const int64_t row, const int64
   return FirstLanes(Load(static_cast<const float*>(t.q) + at), t.head_dim - i);
 }
 
-// Queries as multiples of their unit, and for keys of 8 bits their numbers. A query that is no number, or infinite, has
-// no number as its unit.
+// Queries times the scale of attention over ln 2; for keys of 8 bits as numbers. One that is no number, or infinite,
+// makes all scores of its row NaN: its first is that, and the others are zero.
 static void PrepareQueries(const AttentionTile& t) {
   const CodedScratch& c = t.body.coded;
   const float levels = LevelsOf(t.head_dim);
+  const v16 scale = Set1(t.scale * kLog2E);
   for (int64_t r = 0; r < t.tokens * t.group; ++r) {
     float* query = c.queries + r * c.dims;
     v16 most = Zero();
     v16 poison = Zero();
-    for (int64_t i = 0; i < t.head_dim; i += 16) {
-      const v16 q = QueryAt(t, r, i);
+    for (int64_t i = 0; i < c.dims; i += 16) {
+      const v16 q = i < t.head_dim ? QueryAt(t, r, i) : Zero();
       most = Max(most, Max(q, Sub(Zero(), q)));
       poison = Add(poison, Mul(q, Zero()));
+      Store(query + i, Mul(q, scale));
     }
     const float bad = SumLanes(poison);
+    if (bad != 0.0F) {
+      for (int64_t i = 0; i < c.dims; i += 16) Store(query + i, Zero());
+      query[0] = bad;
+    }
+    if (t.body.head.key_bits < 8) continue;
     const float largest = MaxLanes(most);
     const bool counts = bad == 0.0F && largest >= 1e-30F;
-    c.units[r] = (counts ? largest / levels : bad) * t.scale;
+    c.units[r] = (counts ? largest / levels : bad) * (t.scale * kLog2E);
     const v16 factor = Set1(counts ? levels / largest : 0.0F);
     v16 sum = Zero();
     for (int64_t i = 0; i < t.head_dim; i += 16) {
-      const v16 q = counts ? Mul(QueryAt(t, r, i), factor) : Zero();
-      Store(query + i, q);
-      if (t.body.head.key_bits < 8) continue;
-      const v16 biased = Add(q, Set1(kBias));
+      const v16 biased = Fma(counts ? QueryAt(t, r, i) : Zero(), factor, Set1(kBias));
       PutNumbers(c.query_numbers + r * 2 * c.dims, c.dims, i, biased);
       sum = Add(sum, Sub(biased, Set1(kBias)));
     }
@@ -65,297 +67,201 @@ static void PrepareQueries(const AttentionTile& t) {
   }
 }
 
+// A KV head's part of a block.
+static inline const std::byte* BlockAt(const AttentionTile& t, const int64_t block) {
+  return block < t.body.pages ? t.body.head.block + block * t.body.page_stride
+                              : t.arena + t.pages[block - t.body.pages] * t.page_stride + t.offset;
+}
+
+static inline const float* LogDegreesOf(const AttentionTile& t, const int64_t block) {
+  return block < t.body.pages && t.body.log_degrees != nullptr ? t.body.log_degrees + block * t.body.log_stride
+                                                               : nullptr;
+}
+
 // Sixteen f16 from `index` on; zeros behind `count`.
 static inline v16 RangesAt(const std::byte* from, const int64_t index, const int64_t count) {
   return FirstLanes(LoadF16(from + 2 * index), count - index);
 }
 
-// The largest of [0, count), which are not negative.
-static inline float LargestOf(const std::byte* scales, const int64_t count) {
-  v16 most = Zero();
-  for (int64_t i = 0; i < count; i += 16) most = Max(most, RangesAt(scales, i, count));
-  return MaxLanes(most);
-}
-
-// What all rows need of a page's ranges.
-static void PrepareRanges(const AttentionTile& t, const EncodedHeadBlock& head) {
-  const CodedScratch& c = t.body.coded;
-  const std::byte* keys = head.block + head.key_ranges;
-  if (head.key_bits == 8) {
-    for (int64_t s = 0; s < 64; s += 16) Store(c.key_scales + s, LoadF16(keys + 2 * s));
-  } else {
-    const int64_t dims = RoundUp(t.head_dim, 4);
-    for (int64_t g = 0; g < 64 / head.key_group; ++g) {
-      const std::byte* zeros = keys + g * 4 * dims;
-      const std::byte* scales = zeros + 2 * dims;
-      const float top = LargestOf(scales, t.head_dim);
-      c.key_tops[g] = top;
-      const v16 share = Set1(top > 0.0F ? 1.0F / top : 0.0F);
-      for (int64_t i = 0; i < t.head_dim; i += 16) {
-        Store(c.key_zeros + g * c.dims + i, RangesAt(zeros, i, t.head_dim));
-        Store(c.key_scales + g * c.dims + i, Mul(RangesAt(scales, i, t.head_dim), share));
-      }
-    }
-  }
-  const std::byte* values = head.block + head.value_ranges;
-  const int64_t groups = head.value_bits == 8 ? 1 : RoundUp(t.head_dim, kRangeDims) / kRangeDims;
-  for (int64_t g = 0; g < groups; ++g) {
-    const std::byte* zeros = values + g * 4 * 64;
-    const std::byte* scales = head.value_bits == 8 ? values : zeros + 2 * 64;
-    const float most = LargestOf(scales, 64);
-    c.value_steps[g] = most / kWeightLevels;
-    const v16 share = Set1(most > 0.0F ? kWeightLevels / most : 0.0F);
-    for (int64_t s = 0; s < 64; s += 16) {
-      Store(c.value_scales + g * 64 + s, Mul(LoadF16(scales + 2 * s), share));
-      if (head.value_bits < 8) Store(c.value_zeros + g * 64 + s, LoadF16(zeros + 2 * s));
-    }
-  }
-}
-
-// What comes next is brought closer a few lines at a time, as the loops' own strides hide it from the processor.
+// What comes next is brought into the second-level cache while this is computed, as the loops' own strides hide it from
+// the processor, and evenly: more lines at once than the processor keeps on their way hold up everything else. (Into
+// the first-level cache takes as long again: 638 ns a head page of 64 dims instead of 447.)
 struct NextLines {
   const char* at;
   const char* end;
+  const char* due;
+  int64_t each;  // Bytes a time.
 
-  void Bring() {
-    if (at >= end) return;
-    PrefetchNear(at);
-    PrefetchNear(at + 64);
-    at += 128;
+  // `weight`: of four dims of keys' codes, or a tile of two of values', 1.
+  void Bring(const int weight = 1) {
+    due += each * weight;
+    for (; at < due && at < end; at += kTile) PrefetchFar(at);
   }
 };
 
-// Sums of two tiles for some rows. Not an array, so that they are registers.
+// A block while it is attended to, by the rows of a pass. Of row r at [4 r].
+struct CodedBlock {
+  const std::byte* bytes;
+  const float* log_degrees;
+  const CodedBlockScratch* scratch;
+  NextLines ahead;
+  alignas(64) float query_units[2][16];
+  alignas(64) float query_dots[2][16];
+  alignas(64) float largest[16];  // Scores.
+  alignas(64) float totals[16];   // Weights.
+  alignas(64) float takes[16];    // What its values count for in the partial, and what was there before.
+  alignas(64) float corrections[16];
+};
+
+#include "kernels/cpu/attend_small_codes_inl.h"
+#include "kernels/cpu/attend_wide_codes_inl.h"
+
+// 2^x of x <= 0: 2^n times a polynomial of degree 4 in |r| <= 1/2, which is 1 at 0. At least 2^-120.
+static inline v16 Power(const v16 x) {
+  const v16 y = Max(Set1(-120.0F), x);
+  const v16 biased = Add(y, Set1(kBias));
+  const v16 r = Sub(y, Sub(biased, Set1(kBias)));
+  v16 p = Set1(0.00965671029F);
+  p = Fma(p, r, Set1(0.0558382829F));
+  p = Fma(p, r, Set1(0.240225301F));
+  p = Fma(p, r, Set1(0.693136734F));
+  p = Fma(p, r, Set1(1.0F));
+  return Mul(p, Pow2OfBiased(biased));
+}
+
+// Weights of rows relative to their largest scores of a block.
 template <int kRows>
-struct TileSums {
-  CodeSums a;
-  CodeSums b;
-  TileSums<kRows - 1> others;
-
-  // `numbers`: of the first row, the next one's 2 * room bytes further.
-  void Add(const Codes& first, const Codes& second, const std::byte* numbers, const int64_t room, const int64_t group) {
-    const Numbers four = LoadNumbers(numbers, room, group);
-    a.Add(first, four);
-    b.Add(second, four);
-    others.Add(first, second, numbers + 2 * room, room, group);
-  }
-  // visit(row, sums of a tile, which of the two)
-  template <typename Visit>
-  void ForEach(const int64_t row, const Visit& visit) const {
-    visit(row, a, 0);
-    visit(row, b, 1);
-    others.ForEach(row + 1, visit);
-  }
-};
-template <>
-struct TileSums<0> {
-  void Add(const Codes&, const Codes&, const std::byte*, int64_t, int64_t) {}
-  template <typename Visit>
-  void ForEach(int64_t, const Visit&) const {}
-};
-
-// The two tiles of key codes of slots 32 pair .. 32 pair + 31, four dims.
-template <int kBits, int kPair>
-static inline void LoadKeyTiles(const std::byte* codes, Codes& a, Codes& b) {
-  if constexpr (kBits == 8) {
-    a = LoadCodes<8, 0>(codes + 2 * kPair * kTile);
-    b = LoadCodes<8, 0>(codes + (2 * kPair + 1) * kTile);
-  } else if constexpr (kBits == 4) {
-    a = LoadCodes<4, 0>(codes + kPair * kTile);
-    b = LoadCodes<4, 1>(codes + kPair * kTile);
-  } else {
-    a = LoadCodes<2, 2 * kPair>(codes);
-    b = LoadCodes<2, 2 * kPair + 1>(codes);
-  }
-}
-
-// Scores of 32 slots of kRows rows, times the scale of attention.
-template <int kBits, int kRows, int kPair>
-static inline void PairScores(const AttentionTile& t, const EncodedHeadBlock& head, const int64_t row,
-                              NextLines& ahead) {
-  const CodedScratch& c = t.body.coded;
-  const std::byte* numbers = c.query_numbers + row * 2 * c.dims;
-  TileSums<kRows> sums;
-  const int64_t groups = (t.head_dim + 3) / 4;
-  for (int64_t g = 0; g < groups; ++g) {
-    ahead.Bring();
-    Codes a;
-    Codes b;
-    LoadKeyTiles<kBits, kPair>(head.block + g * (kTile * kBits / 2), a, b);
-    sums.Add(a, b, numbers, c.dims, g);
-  }
-  sums.ForEach(row, [&](const int64_t r, const CodeSums& sum, const int64_t which) {
-    const int64_t s = 32 * kPair + 16 * which;
-    const v16 unit = Set1(c.units[r]);
-    if constexpr (kBits == 8) {
-      Store(t.scores + r * 64 + s, Mul(Mul(sum.Floats(c.offsets[r]), Load(c.key_scales + s)), unit));
-    } else {
-      const v16 top = Set1(c.key_tops[head.key_group == 64 ? 0 : kPair]);
-      Store(t.scores + r * 64 + s, Mul(Fma(sum.Floats(0), top, Set1(c.zero_dots[r])), unit));
+static inline void WeighRows(CodedBlock& b) {
+  v16 s[kRows][4];
+  v16 lanes[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < 4; ++i) {
+      s[r][i] = Load(b.scratch->scores + r * 64 + i * 16);
+      if (b.log_degrees != nullptr) s[r][i] = Fma(Load(b.log_degrees + i * 16), Set1(kLog2E), s[r][i]);
     }
-  });
-}
-
-// Numbers of queries against keys with ranges: other ones for every range of slots.
-static inline void ScaleQueries(const AttentionTile& t, const int64_t row, const int64_t rows, const int64_t half) {
-  const CodedScratch& c = t.body.coded;
-  for (int64_t r = row; r < row + rows; ++r) {
-    v16 dot = Zero();
-    for (int64_t i = 0; i < t.head_dim; i += 16) {
-      const v16 q = Load(c.queries + r * c.dims + i);
-      dot = Fma(q, Load(c.key_zeros + half * c.dims + i), dot);
-      PutNumbers(c.query_numbers + r * 2 * c.dims, c.dims, i,
-                 Fma(q, Load(c.key_scales + half * c.dims + i), Set1(kBias)));
-    }
-    c.zero_dots[r] = SumLanes(dot);
+    lanes[r] = Max(Max(s[r][0], s[r][1]), Max(s[r][2], s[r][3]));
   }
+  MaxLanesOf<kRows>(lanes, b.largest);
+  for (int r = 0; r < kRows; ++r) {
+    const v16 largest = Set1(b.largest[4 * r]);
+    for (int i = 0; i < 4; ++i) {
+      s[r][i] = Power(Sub(s[r][i], largest));
+      Store(b.scratch->weights + r * 64 + i * 16, s[r][i]);
+    }
+    lanes[r] = Add(Add(s[r][0], s[r][1]), Add(s[r][2], s[r][3]));
+  }
+  SumLanesOf<kRows>(lanes, b.totals);
+  b.ahead.Bring(kRows);
 }
 
-template <int kBits, int kRows>
-static inline void Scores(const AttentionTile& t, const EncodedHeadBlock& head, const int64_t row, NextLines& ahead) {
-  if (kBits < 8) ScaleQueries(t, row, kRows, 0);
-  PairScores<kBits, kRows, 0>(t, head, row, ahead);
-  if (kBits < 8 && head.key_group < 64) ScaleQueries(t, row, kRows, 1);
-  PairScores<kBits, kRows, 1>(t, head, row, ahead);
-}
-
-// Weights of rows relative to their largest scores of the block, and what partials and the block count for from now on.
+// What partials and blocks count for from each block on.
 template <int kRows>
-static inline void WeighCoded(const AttentionTile& t, const AttentionPartial& p, const int64_t row,
-                              const float* log_degrees) {
-  static_assert(2 * kRows <= 16);
-  alignas(64) float counts[16] = {};
-  float totals[kRows];
+static inline void Rescale(const AttentionPartial& p, const int64_t row, CodedBlock* blocks, const int count) {
+  alignas(64) float largest[16] = {};
+  alignas(64) float total[16] = {};
   for (int r = 0; r < kRows; ++r) {
-    const float* scores = t.scores + (row + r) * 64;
-    float* weights = t.weights + (row + r) * 64;
-    v16 s[4];
-    for (int i = 0; i < 4; ++i) {
-      s[i] = Load(scores + i * 16);
-      if (log_degrees != nullptr) s[i] = Add(s[i], Load(log_degrees + i * 16));
-    }
-    const float block = MaxLanes(Max(Max(s[0], s[1]), Max(s[2], s[3])));
-    for (int i = 0; i < 4; ++i) {
-      s[i] = Exp(Sub(s[i], Set1(block)));
-      Store(weights + i * 16, s[i]);
-    }
-    totals[r] = SumLanes(Add(Add(s[0], s[1]), Add(s[2], s[3])));
-    const float before = p.largest[row + r];
-    const float largest = before > block ? before : block;
-    p.largest[row + r] = largest;
-    counts[2 * r] = before - largest;
-    counts[2 * r + 1] = block - largest;
+    largest[4 * r] = p.largest[row + r];
+    total[4 * r] = p.total[row + r];
   }
-  Store(counts, Exp(Load(counts)));
+  v16 most = Load(largest);
+  v16 sum = Load(total);
+  for (CodedBlock* b = blocks; b < blocks + count; ++b) {
+    const v16 before = most;
+    const v16 block = Mul(Load(b->largest), Set1(kLn2));
+    most = Max(before, block);
+    const v16 correction = Exp(Sub(before, most));
+    const v16 take = Exp(Sub(block, most));
+    Store(b->corrections, correction);
+    Store(b->takes, take);
+    sum = Add(Mul(sum, correction), Mul(Load(b->totals), take));
+  }
+  Store(largest, most);
+  Store(total, sum);
   for (int r = 0; r < kRows; ++r) {
-    t.correction[row + r] = counts[2 * r];
-    t.body.coded.takes[row + r] = counts[2 * r + 1];
-    p.total[row + r] = p.total[row + r] * counts[2 * r] + totals[r] * counts[2 * r + 1];
+    p.largest[row + r] = largest[4 * r];
+    p.total[row + r] = total[4 * r];
   }
 }
 
-// Numbers of a row's weights for one group of dims; offsets and sums of zeros.
-template <int kBits>
-static inline void ScaleWeights(const AttentionTile& t, const int64_t row, const int64_t group) {
-  const CodedScratch& c = t.body.coded;
-  v16 sum = Zero();
-  for (int64_t s = 0; s < 64; s += 16) {
-    const v16 w = Load(t.weights + row * 64 + s);
-    const v16 biased = Fma(w, Load(c.value_scales + group * 64 + s), Set1(kBias));
-    PutNumbers(c.weight_numbers + row * 2 * 64, 64, s, biased);
-    sum = kBits == 8 ? Add(sum, Sub(biased, Set1(kBias))) : Fma(w, Load(c.value_zeros + group * 64 + s), sum);
-  }
-  const float total = SumLanes(sum);
-  if (kBits == 8) {
-    c.weight_offsets[row] = 128 * static_cast<int32_t>(total == total ? total : 0.0F);
-  } else {
-    c.zero_dots[row] = total;
-  }
-}
-
-template <int kBits, int kPart, int kRows>
-static inline void AddValueTiles(const CodedScratch& c, const int64_t row, const std::byte* a, const std::byte* b,
-                                 const int64_t group, TileSums<kRows>& sums) {
-  sums.Add(LoadCodes<kBits, kPart>(a), LoadCodes<kBits, kPart>(b), c.weight_numbers + row * 2 * 64, 64, group);
-}
-
-// Values of 32 dims of kRows rows.
-template <int kBits, int kRows>
-static inline void AddCodedDims(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                                const int64_t row, const int64_t group, NextLines& ahead) {
-  constexpr int64_t kTileOfDims = kTile * kBits * 2;  // All slots of sixteen dims.
-  const CodedScratch& c = t.body.coded;
-  const std::byte* a = head.block + head.value_codes + 2 * group * kTileOfDims;
-  const bool has_second = 32 * group + 16 < t.head_dim;
-  const std::byte* b = has_second ? a + kTileOfDims : a;
-  TileSums<kRows> sums;
-  for (int64_t j = 0; j < kBits * 2; ++j) {
-    ahead.Bring();
-    const std::byte* first = a + j * kTile;
-    const std::byte* second = b + j * kTile;
-    constexpr int kPerByte = 8 / kBits;
-    AddValueTiles<kBits, 0, kRows>(c, row, first, second, kPerByte * j, sums);
-    if constexpr (kBits <= 4) AddValueTiles<kBits, 1, kRows>(c, row, first, second, kPerByte * j + 1, sums);
-    if constexpr (kBits == 2) {
-      AddValueTiles<kBits, 2, kRows>(c, row, first, second, kPerByte * j + 2, sums);
-      AddValueTiles<kBits, 3, kRows>(c, row, first, second, kPerByte * j + 3, sums);
-    }
-  }
-  const v16 step = Set1(c.value_steps[kBits == 8 ? 0 : group]);
-  sums.ForEach(row, [&](const int64_t r, const CodeSums& sum, const int64_t which) {
-    if (which == 1 && !has_second) return;
-    float* so_far = p.values + r * p.value_stride + 32 * group + 16 * which;
-    const v16 block =
-        kBits == 8 ? Mul(sum.Floats(c.weight_offsets[r]), step) : Fma(sum.Floats(0), step, Set1(c.zero_dots[r]));
-    Store(so_far, Fma(block, Set1(c.takes[r]), Mul(Load(so_far), Set1(t.correction[r]))));
-  });
-}
-
-template <int kBits, int kRows>
-static inline void AddCodedValues(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                                  const int64_t row, NextLines& ahead) {
-  for (int64_t group = 0; 32 * group < t.head_dim; ++group) {
-    if (kBits < 8 || group == 0) {
-      for (int r = 0; r < kRows; ++r) ScaleWeights<kBits>(t, row + r, group);
-    }
-    AddCodedDims<kBits, kRows>(t, p, head, row, group, ahead);
-  }
-}
-
+// Step by step for all blocks: the steps of one depend on each other, those of several do not.
 template <int kKeyBits, int kValueBits, int kRows>
-static void AttendRows(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                       const int64_t row, const float* log_degrees, NextLines& ahead) {
-  Scores<kKeyBits, kRows>(t, head, row, ahead);
-  WeighCoded<kRows>(t, p, row, log_degrees);
-  AddCodedValues<kValueBits, kRows>(t, p, head, row, ahead);
+static void AttendRows(const AttentionTile& t, const AttentionPartial& p, CodedBlock* blocks, const int count,
+                       const int64_t row) {
+  CodedBlock* const end = blocks + count;
+  if constexpr (kKeyBits < 8) {
+    for (CodedBlock* b = blocks; b < end; ++b) PutQueryBytes<kKeyBits, kRows>(t, *b, row);
+    for (CodedBlock* b = blocks; b < end; ++b) SmallScores<kKeyBits, kRows>(t, *b);
+  } else {
+    for (CodedBlock* b = blocks; b < end; ++b) WideScores<kRows>(t, *b, row);
+  }
+  for (CodedBlock* b = blocks; b < end; ++b) WeighRows<kRows>(*b);
+  Rescale<kRows>(p, row, blocks, count);
+  if constexpr (kValueBits < 8) {
+    for (CodedBlock* b = blocks; b < end; ++b) PutWeightBytes<kValueBits, kRows>(t, *b);
+    for (CodedBlock* b = blocks; b < end; ++b) AddSmallValues<kValueBits, kRows>(t, p, *b, row);
+  } else {
+    for (CodedBlock* b = blocks; b < end; ++b) {
+      PutWideWeights<kRows>(*b);
+      AddWideValues<kRows>(t, p, *b, row);
+    }
+  }
 }
 
 template <int kKeyBits, int kValueBits>
-static void AttendCodesOf(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                          const float* log_degrees, NextLines ahead) {
+static void AttendCodesOf(const AttentionTile& t, const AttentionPartial& p, CodedBlock* blocks, const int count) {
+  for (CodedBlock* b = blocks; b < blocks + count; ++b) {
+    if constexpr (kKeyBits == 8) PrepareWideKeys(t, *b);
+    if constexpr (kValueBits == 8) PrepareWideValues(t, *b);
+  }
+  static_assert(kCodeRows <= kCodedRowsMax);
   const int64_t rows = t.tokens * t.group;
   int64_t row = 0;
   for (; row + kCodeRows <= rows; row += kCodeRows) {
-    AttendRows<kKeyBits, kValueBits, kCodeRows>(t, p, head, row, log_degrees, ahead);
+    AttendRows<kKeyBits, kValueBits, kCodeRows>(t, p, blocks, count, row);
   }
   if constexpr (kCodeRows > 3) {
-    if (rows - row == 3) return AttendRows<kKeyBits, kValueBits, 3>(t, p, head, row, log_degrees, ahead);
+    if (rows - row == 3) return AttendRows<kKeyBits, kValueBits, 3>(t, p, blocks, count, row);
   }
   if constexpr (kCodeRows > 2) {
-    if (rows - row == 2) return AttendRows<kKeyBits, kValueBits, 2>(t, p, head, row, log_degrees, ahead);
+    if (rows - row == 2) return AttendRows<kKeyBits, kValueBits, 2>(t, p, blocks, count, row);
   }
-  if (row < rows) AttendRows<kKeyBits, kValueBits, 1>(t, p, head, row, log_degrees, ahead);
+  if (row < rows) AttendRows<kKeyBits, kValueBits, 1>(t, p, blocks, count, row);
 }
 
-// `next`: the head block that comes after this one, with its log degrees.
-static void AttendCodes(const AttentionTile& t, const AttentionPartial& p, const EncodedHeadBlock& head,
-                        const float* log_degrees, const std::byte* next, const float* next_log_degrees) {
-  for (int i = 0; i < 64 && next_log_degrees != nullptr; i += 16) PrefetchNear(next_log_degrees + i);
-  PrepareRanges(t, head);
-  const auto* begin = reinterpret_cast<const char*>(next);
-  const NextLines lines{begin, begin + head.bytes};
-  if (head.key_bits == 8 && head.value_bits == 8) return AttendCodesOf<8, 8>(t, p, head, log_degrees, lines);
-  if (head.key_bits == 8) return AttendCodesOf<8, 4>(t, p, head, log_degrees, lines);
-  if (head.key_bits == 4) return AttendCodesOf<4, 4>(t, p, head, log_degrees, lines);
-  AttendCodesOf<2, 2>(t, p, head, log_degrees, lines);
+// Blocks [first, end) of a body, of `superblock`.
+static void AttendCodes(const AttentionTile& t, const AttentionPartial& p, const int64_t first, const int64_t end,
+                        const int64_t superblock) {
+  const EncodedHeadBlock& head = t.body.head;
+  CodedBlock blocks[kCodedBlocksMax] = {};
+  // The fewest times that lines are brought: once four dims of keys, once a tile of two of values, and between them.
+  const int64_t groups = RoundUp(t.head_dim, kRangeDims) / kRangeDims;
+  const int64_t rows = Least(t.tokens * t.group, kCodeRows);
+  const int64_t times =
+      (t.head_dim + 3) / 4 + groups * 2 * head.value_bits + rows * (2 + (head.value_bits < 8 ? groups : 0));
+  const int64_t each = (head.bytes + times - 1) / times;
+  for (int64_t block = first; block < end; block += t.body.coded.blocks) {
+    const int count = static_cast<int>(Least(t.body.coded.blocks, end - block));
+    for (int i = 0; i < count; ++i) {
+      // Of the blocks after these, or of those that the thread is likely to go on with.
+      int64_t ahead = block + i + t.body.coded.blocks;
+      if (ahead >= 16 * (superblock + 1)) ahead += 16 * (t.likely_next - superblock - 1);
+      const bool is_known = ahead < t.body.pages;
+      const auto* lines = reinterpret_cast<const char*>(is_known ? BlockAt(t, ahead) : nullptr);
+      blocks[i].bytes = BlockAt(t, block + i);
+      blocks[i].log_degrees = LogDegreesOf(t, block + i);
+      blocks[i].scratch = &t.body.coded.block[i];
+      blocks[i].ahead = {lines, is_known ? lines + head.bytes : lines, lines, each};
+      const float* degrees = is_known ? LogDegreesOf(t, ahead) : nullptr;
+      for (int j = 0; j < 64 && degrees != nullptr; j += 16) PrefetchFar(degrees + j);
+    }
+    if (head.key_bits == 8 && head.value_bits == 8) {
+      AttendCodesOf<8, 8>(t, p, blocks, count);
+    } else if (head.key_bits == 8) {
+      AttendCodesOf<8, 4>(t, p, blocks, count);
+    } else if (head.key_bits == 4) {
+      AttendCodesOf<4, 4>(t, p, blocks, count);
+    } else {
+      AttendCodesOf<2, 2>(t, p, blocks, count);
+    }
+  }
 }

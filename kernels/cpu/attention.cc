@@ -84,15 +84,17 @@ EncodedHeadBlock BlockFormat(const KvBody& body, const int32_t head_dim) {
   const EncodedCodes codes = CodesOf(body.encoding);
   block.key_bits = codes.key_bits;
   block.value_bits = codes.value_bits;
-  block.key_group = codes.key_group;
+  Check(codes.key_bits == 8 || codes.key_group == (codes.key_bits == 2 ? 32 : 64),
+        "ranges of keys are as kernels read them");
   return block;
 }
 
 class Attention {
  public:
-  Attention(const KernelTable& table, const AttentionArgs& args, const DType kv)
+  Attention(const KernelTable& table, const AttentionArgs& args, const DType kv, const int threads)
       : table_(table),
         args_(args),
+        threads_(threads),
         bf16_(kv == DType::kBf16),
         group_(args.shape.heads / args.shape.kv_heads),
         max_rows_(std::max<int64_t>(1, kTileRows / group_) * group_),
@@ -131,8 +133,10 @@ class Attention {
                     .scores = scores,
                     .weights = weights,
                     .correction = correction,
+                    .likely_next = 0,
                     .body = BodyOf(tile, memory + Aligned(row_floats))};
     if (task.superblock >= 0) {
+      t.likely_next = task.superblock + threads_;
       table_.attention_superblock(t, task.superblock,
                                   SplitPartial(tile, task.superblock - tile.first_superblock, shared));
       return;
@@ -140,6 +144,7 @@ class Attention {
     const AttentionPartial whole = PartialAt(own, max_rows_, dim);
     const AttentionPartial part = PartialAt(own + PartialFloats(max_rows_, dim), max_rows_, dim);
     for (int64_t s = 0; s < tile.superblocks; ++s) {
+      t.likely_next = tile.first_superblock + s + 1;
       table_.attention_superblock(t, tile.first_superblock + s, s == 0 ? whole : part);
       if (s > 0) table_.attention_merge(whole, part, tile.tokens * group_);
     }
@@ -180,30 +185,36 @@ class Attention {
 
   // Whole vectors each, so that loads of sixteen may reach beyond what is there.
   int64_t CodedFloats() const {
-    const int64_t dims = ValueStride(args_.shape.head_dim);
-    return max_rows_ * (dims + dims / 2 + 32) + 5 * Aligned(max_rows_) + 4 * std::max<int64_t>(dims, 64) + 16 +
-           ValueGroups() * 128 + Aligned(ValueGroups());
+    return max_rows_ * (CodedDims() + CodedDims() / 2) + 2 * Aligned(max_rows_) + CodedBlocks() * CodedBlockFloats();
   }
+  int64_t CodedBlockFloats() const {
+    return 2 * kCodedRowsMax * 64 + 2 * CodedDims() + ValueGroups() * (64 + 32) + 3 * 64;
+  }
+  // As many as stay in a first-level cache of 32 KiB with their scratch, of 4 bits.
+  int CodedBlocks() const { return static_cast<int>(std::clamp<int64_t>(256 / CodedDims(), 1, kCodedBlocksMax)); }
   CodedScratch CodedAt(float* at) const {
-    CodedScratch coded{.dims = ValueStride(args_.shape.head_dim)};
+    static_assert(kCodedRowsMax == 4);
+    CodedScratch coded{.dims = CodedDims(), .blocks = CodedBlocks()};
     const auto take = [&at](const int64_t floats) { return std::exchange(at, at + floats); };
     const auto bytes = [](float* floats) { return reinterpret_cast<std::byte*>(floats); };
     coded.queries = take(max_rows_ * coded.dims);
     coded.query_numbers = bytes(take(max_rows_ * coded.dims / 2));
-    coded.weight_numbers = bytes(take(max_rows_ * 32));
     coded.units = take(Aligned(max_rows_));
-    coded.zero_dots = take(Aligned(max_rows_));
-    coded.takes = take(Aligned(max_rows_));
     coded.offsets = reinterpret_cast<int32_t*>(take(Aligned(max_rows_)));
-    coded.weight_offsets = reinterpret_cast<int32_t*>(take(Aligned(max_rows_)));
-    coded.key_scales = take(2 * std::max<int64_t>(coded.dims, 64));
-    coded.key_zeros = take(2 * std::max<int64_t>(coded.dims, 64));
-    coded.key_tops = take(16);
-    coded.value_scales = take(ValueGroups() * 64);
-    coded.value_zeros = take(ValueGroups() * 64);
-    coded.value_steps = take(Aligned(ValueGroups()));
+    for (int i = 0; i < coded.blocks; ++i) {
+      CodedBlockScratch& block = coded.block[i];
+      block.scores = take(kCodedRowsMax * 64);
+      block.weights = take(kCodedRowsMax * 64);
+      block.query_numbers = bytes(take(2 * coded.dims));
+      block.weight_numbers = bytes(take(ValueGroups() * 64 + 64));
+      block.key_scales = take(64);
+      block.value_scales = take(64);
+      block.value_units = take(ValueGroups() * 16);
+      block.value_dots = take(ValueGroups() * 16);
+    }
     return coded;
   }
+  int64_t CodedDims() const { return (args_.shape.head_dim + 63) / 64 * 64; }
   int64_t ValueGroups() const { return (args_.shape.head_dim + kEncodedValueGroup - 1) / kEncodedValueGroup; }
 
   // Rows of the tile in product form, one after another.
@@ -232,6 +243,7 @@ class Attention {
 
   const KernelTable& table_;
   const AttentionArgs& args_;
+  const int threads_;
   const bool bf16_;
   const int64_t group_;
   const int64_t max_rows_;
@@ -244,7 +256,7 @@ class Attention {
 void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArgs& args, const DType kv,
                   Scratch& partials) {
   const std::vector<Tile> tiles = CutTiles(args);
-  const Attention attention(table, args, kv);
+  const Attention attention(table, args, kv, pool.threads());
   std::vector<Task> tasks;
   std::vector<const Tile*> split;
   int64_t floats = 0;

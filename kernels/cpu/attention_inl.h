@@ -147,17 +147,6 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
   }
 }
 
-// A KV head's part of a block.
-static inline const std::byte* BlockAt(const AttentionTile& t, const int64_t block) {
-  return block < t.body.pages ? t.body.head.block + block * t.body.page_stride
-                              : t.arena + t.pages[block - t.body.pages] * t.page_stride + t.offset;
-}
-
-static inline const float* LogDegreesOf(const AttentionTile& t, const int64_t block) {
-  return block < t.body.pages && t.body.log_degrees != nullptr ? t.body.log_degrees + block * t.body.log_stride
-                                                               : nullptr;
-}
-
 template <typename P>
 static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t block,
                                const int64_t next) {
@@ -215,13 +204,15 @@ static void AttentionSuperblock(const AttentionTile& t, const int64_t superblock
   const int64_t last = Least(superblock * 16 + 15, (t.first_position + t.tokens - 1) / 64);
   const int64_t coded = t.body.head.key_bits > 0 ? t.body.pages : 0;
   if (first < coded) PrepareQueries(t);
-  for (int64_t block = first; block <= last; ++block) {
+  int64_t block = first;
+  if (block < coded) {
+    const int64_t end = Least(last + 1, coded);
+    AttendCodes(t, p, block, end, superblock);
+    block = end;
+  }
+  for (; block <= last; ++block) {
     const int64_t next = block < last ? block + 1 : block;
-    if (block < coded) {
-      EncodedHeadBlock head = t.body.head;
-      head.block = BlockAt(t, block);
-      AttendCodes(t, p, head, LogDegreesOf(t, block), BlockAt(t, next), LogDegreesOf(t, next));
-    } else if (t.bf16) {
+    if (t.bf16) {
       AttendBlock<Bf16Product>(t, p, block, next);
     } else {
       AttendBlock<F32Product>(t, p, block, next);

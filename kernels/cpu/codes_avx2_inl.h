@@ -58,3 +58,104 @@ struct CodeSums {
     return Load(lanes);
   }
 };
+
+// Sixteen whole numbers.
+struct Wholes {
+  int32_t lane[16];
+};
+// The nearest, on ties the even one.
+static inline Wholes Nearest(const v16 x) {
+  alignas(64) float lanes[16];
+  Store(lanes, x);
+  Wholes wholes;
+  for (int i = 0; i < 2; ++i) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(wholes.lane + 8 * i),
+                        _mm256_cvtps_epi32(_mm256_load_ps(lanes + 8 * i)));
+  }
+  return wholes;
+}
+static inline v16 FloatsOf(const Wholes& x) {
+  alignas(64) float lanes[16];
+  for (int i = 0; i < 2; ++i) {
+    _mm256_store_ps(lanes + 8 * i,
+                    _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.lane + 8 * i))));
+  }
+  return Load(lanes);
+}
+
+// 64 numbers of a byte each, signed or not, of four v16.
+static inline void PutSignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
+  const Wholes* const all[4] = {&a, &b, &c, &d};
+  for (const Wholes* x : all) {
+    for (int i = 0; i < 16; ++i) *to++ = static_cast<std::byte>(x->lane[i]);
+  }
+}
+static inline void PutUnsignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
+  PutSignedBytes(to, a, b, c, d);
+}
+
+// Four neighbours, for all lanes.
+using FourBytes = __m256i;
+static inline FourBytes LoadFourBytes(const std::byte* bytes, const int64_t group) {
+  int32_t four;
+  __builtin_memcpy(&four, bytes + 4 * group, sizeof(four));
+  return _mm256_set1_epi32(four);
+}
+
+// The 64 codes of a tile, below 8 bits: sixteen lanes of four.
+struct SmallCodes {
+  __m256i bytes[2];
+};
+template <int kBits, int kPart>
+static inline SmallCodes LoadSmallCodes(const std::byte* tile) {
+  SmallCodes codes;
+  for (int i = 0; i < 2; ++i) {
+    __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile + 32 * i));
+    if constexpr (kPart > 0) bytes = _mm256_srli_epi16(bytes, kPart * kBits);
+    codes.bytes[i] = _mm256_and_si256(bytes, _mm256_set1_epi8((1 << kBits) - 1));
+  }
+  return codes;
+}
+
+// Sums of products of codes below 8 bits with numbers of a byte. Two products of at most 15 x 255 fit 16 bits.
+struct ByteSums {
+  __m256i sums[2] = {};
+
+  void AddSigned(const SmallCodes& codes, const FourBytes& four) {
+    for (int i = 0; i < 2; ++i) AddPairs(i, _mm256_maddubs_epi16(codes.bytes[i], four));
+  }
+  void AddUnsigned(const SmallCodes& codes, const FourBytes& four) {
+    for (int i = 0; i < 2; ++i) AddPairs(i, _mm256_maddubs_epi16(four, codes.bytes[i]));
+  }
+  void AddPairs(const int i, const __m256i pairs) {
+    sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  v16 Floats() const {
+    alignas(64) float lanes[16];
+    for (int i = 0; i < 2; ++i) _mm256_store_ps(lanes + 8 * i, _mm256_cvtepi32_ps(sums[i]));
+    return Load(lanes);
+  }
+};
+
+// SumLanes and MaxLanes of some, at out[4 r].
+template <int kCount>
+static inline void SumLanesOf(const v16* x, float* out) {
+  for (int r = 0; r < kCount; ++r) out[4 * r] = SumLanes(x[r]);
+}
+template <int kCount>
+static inline void MaxLanesOf(const v16* x, float* out) {
+  for (int r = 0; r < kCount; ++r) out[4 * r] = MaxLanes(x[r]);
+}
+
+// The larger of `most`, which is not negative, and |x|.
+static inline v16 LargerMagnitude(const v16 most, const v16 x) {
+  alignas(64) uint32_t bits[16];
+  alignas(64) uint32_t others[16];
+  Store(reinterpret_cast<float*>(bits), most);
+  Store(reinterpret_cast<float*>(others), x);
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t magnitude = others[i] & 0x7fffffffU;
+    bits[i] = magnitude > bits[i] ? magnitude : bits[i];
+  }
+  return Load(reinterpret_cast<const float*>(bits));
+}

@@ -50,3 +50,84 @@ struct CodeSums {
     return r;
   }
 };
+
+// Sixteen whole numbers.
+struct Wholes {
+  int32_t lane[16];
+};
+// The nearest, on ties the even one. |x| < 2^22; what is no number gives any.
+static inline Wholes Nearest(const v16& x) {
+  Wholes wholes;
+  for (int i = 0; i < 16; ++i) {
+    wholes.lane[i] = static_cast<int32_t>(BitsOf(x.lane[i] + 12582912.0F) - BitsOf(12582912.0F));  // 1.5 * 2^23
+  }
+  return wholes;
+}
+static inline v16 FloatsOf(const Wholes& x) {
+  v16 r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(x.lane[i]);
+  return r;
+}
+
+// 64 numbers of a byte each, signed or not, of four v16.
+static inline void PutSignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
+  const Wholes* const all[4] = {&a, &b, &c, &d};
+  for (const Wholes* x : all) {
+    for (int i = 0; i < 16; ++i) *to++ = static_cast<std::byte>(x->lane[i]);
+  }
+}
+static inline void PutUnsignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
+  PutSignedBytes(to, a, b, c, d);
+}
+
+// Four neighbours, for all lanes.
+struct FourBytes {
+  uint8_t bytes[4];
+};
+static inline FourBytes LoadFourBytes(const std::byte* bytes, const int64_t group) {
+  FourBytes four;
+  __builtin_memcpy(&four, bytes + 4 * group, sizeof(four));
+  return four;
+}
+
+// Sums of products of codes below 8 bits with numbers of a byte.
+using SmallCodes = Codes;
+template <int kBits, int kPart>
+static inline SmallCodes LoadSmallCodes(const std::byte* tile) {
+  return LoadCodes<kBits, kPart>(tile);
+}
+struct ByteSums {
+  int32_t lanes[16] = {};
+
+  void AddSigned(const SmallCodes& codes, const FourBytes& four) {
+    for (int i = 0; i < 64; ++i) lanes[i / 4] += int32_t{codes.code[i]} * static_cast<int8_t>(four.bytes[i % 4]);
+  }
+  void AddUnsigned(const SmallCodes& codes, const FourBytes& four) {
+    for (int i = 0; i < 64; ++i) lanes[i / 4] += int32_t{codes.code[i]} * int32_t{four.bytes[i % 4]};
+  }
+  v16 Floats() const {
+    v16 r;
+    for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(lanes[i]);
+    return r;
+  }
+};
+
+// SumLanes and MaxLanes of some, at out[4 r].
+template <int kCount>
+static inline void SumLanesOf(const v16* x, float* out) {
+  for (int r = 0; r < kCount; ++r) out[4 * r] = SumLanes(x[r]);
+}
+template <int kCount>
+static inline void MaxLanesOf(const v16* x, float* out) {
+  for (int r = 0; r < kCount; ++r) out[4 * r] = MaxLanes(x[r]);
+}
+
+// The larger of `most`, which is not negative, and |x|.
+static inline v16 LargerMagnitude(const v16& most, const v16& x) {
+  v16 r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t magnitude = BitsOf(x.lane[i]) & 0x7fffffffU;
+    r.lane[i] = FloatOf(magnitude > BitsOf(most.lane[i]) ? magnitude : BitsOf(most.lane[i]));
+  }
+  return r;
+}

@@ -1,4 +1,4 @@
-// Half precision without the machine's conversion. Included by v16_avx2_inl.h and v16_scalar_inl.h.
+// Half precision without the machine's conversion. Included by v16_scalar_inl.h.
 
 static inline float WidenF16(const uint16_t x) {
   const uint32_t sign = static_cast<uint32_t>(x & 0x8000U) << 16;

@@ -63,30 +63,37 @@ struct EncodedHeadBlock {
   const std::byte* block = nullptr;
   int key_bits = 0;
   int value_bits = 0;
-  int64_t key_group = 0;  // Slots that share a range of key codes below 8 bits.
   int64_t key_ranges = 0;
   int64_t value_codes = 0;
   int64_t value_ranges = 0;
   int64_t bytes = 0;
 };
 
-// Scratch of a tile over encoded pages (attend_codes_inl.h). `groups`: of 32 dims.
+// Encoded blocks that are gone over together, so that one's chains of sums run beside another's, and rows of a pass.
+inline constexpr int kCodedBlocksMax = 4;
+inline constexpr int kCodedRowsMax = 4;
+
+// Scratch of one of them, of the rows of a pass (attend_codes_inl.h). `groups`: of 32 dims.
+struct CodedBlockScratch {
+  float* scores = nullptr;              // [4 rows][64]
+  float* weights = nullptr;             // [4 rows][64]
+  std::byte* query_numbers = nullptr;   // [2][4 rows][dims]; of keys of 8 bits none.
+  std::byte* weight_numbers = nullptr;  // [groups][4 rows][64]; of values of 8 bits [4 rows][2 * 64].
+  float* key_scales = nullptr;          // [64], of 8 bits.
+  float* value_scales = nullptr;        // [64], of 8 bits.
+  float* value_units = nullptr;         // [groups][16]; of 8 bits [1].
+  float* value_dots = nullptr;          // [groups][16]
+};
+
+// Of a tile.
 struct CodedScratch {
-  int64_t dims = 0;                     // head_dim rounded up to 16.
-  float* queries = nullptr;             // [rows][dims]
-  float* units = nullptr;               // [rows]
-  int32_t* offsets = nullptr;           // [rows]
-  float* zero_dots = nullptr;           // [rows]
-  float* takes = nullptr;               // [rows]
-  int32_t* weight_offsets = nullptr;    // [rows]
-  std::byte* query_numbers = nullptr;   // [rows][2 dims]
-  std::byte* weight_numbers = nullptr;  // [rows][2 * 64]
-  float* key_scales = nullptr;          // [2][dims], or [64]
-  float* key_zeros = nullptr;           // [2][dims]
-  float* key_tops = nullptr;            // [2]
-  float* value_scales = nullptr;        // [groups][64]
-  float* value_zeros = nullptr;         // [groups][64]
-  float* value_steps = nullptr;         // [groups]
+  int64_t dims = 0;                    // head_dim rounded up to 64.
+  float* queries = nullptr;            // [rows][dims]
+  float* units = nullptr;              // [rows]; these three of keys of 8 bits.
+  int32_t* offsets = nullptr;          // [rows]
+  std::byte* query_numbers = nullptr;  // [rows][2 dims]
+  int blocks = 1;                      // How many are gone over together.
+  CodedBlockScratch block[kCodedBlocksMax] = {};
 };
 
 // The first blocks of a compressed view, of one KV head; `pages` 0: all blocks are rows of pages.
@@ -116,6 +123,7 @@ struct AttentionTile {
   float* scores = nullptr;      // [rows, 64] scratch.
   float* weights = nullptr;     // [rows, 64] scratch (bf16 or f32).
   float* correction = nullptr;  // [rows] scratch.
+  int64_t likely_next = 0;      // The superblock that the thread is likely to go on with: brought closer, never read.
   AttentionBody body = {};
 };
 

@@ -2,7 +2,6 @@
 // Every operation is a single IEEE operation a lane under the thread's MXCSR (denormals flushed).
 
 #include "kernels/cpu/eight_lanes_inl.h"
-#include "kernels/cpu/f16_inl.h"
 
 struct v16 {
   __m256 lo;
@@ -97,9 +96,8 @@ static inline Pairs LoadPairs(const uint16_t* p) {
 }
 // Sixteen f16 as floats.
 static inline v16 LoadF16(const std::byte* p) {
-  alignas(32) float lanes[16];
-  WidenF16s(p, lanes);
-  return Load(lanes);
+  const auto* halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
 }
 // Sum by halves: lanes i and i + 8, then + 4, + 2, + 1.
 static inline float SumLanes(const v16 a) { return SumOfEight(_mm256_add_ps(a.lo, a.hi)); }

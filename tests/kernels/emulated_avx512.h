@@ -114,6 +114,34 @@ inline simde__m512 FloatsOf(const simde__m512i a) {
   return Bits<simde__m512>(lanes);
 }
 
+inline simde__m512i NearestOf(const simde__m512 a) {
+  const auto lanes = Bits<Lanes>(a);
+  struct Words {
+    int32_t w[16];
+  } words;
+  for (int i = 0; i < 16; ++i) words.w[i] = _mm_cvtss_si32(_mm_set_ss(lanes.f[i]));
+  return Bits<simde__m512i>(words);
+}
+
+// Fours of a, then fours of b.
+inline simde__m512 ShuffleFours(const simde__m512 a, const simde__m512 b, const int order) {
+  const auto from_a = Bits<Lanes>(a);
+  const auto from_b = Bits<Lanes>(b);
+  Lanes out;
+  for (int i = 0; i < 16; ++i) {
+    out.f[i] = (i < 8 ? from_a : from_b).f[4 * ((order >> (i / 4 * 2)) & 3) + i % 4];
+  }
+  return Bits<simde__m512>(out);
+}
+
+// Inside each four lanes.
+inline simde__m512 Permute(const simde__m512 a, const int order) {
+  const auto lanes = Bits<Lanes>(a);
+  Lanes out;
+  for (int i = 0; i < 16; ++i) out.f[i] = lanes.f[i / 4 * 4 + ((order >> (i % 4 * 2)) & 3)];
+  return Bits<simde__m512>(out);
+}
+
 inline __m256 Half(const simde__m512 a, const int which) {
   struct Halves {
     __m256 half[2];
@@ -143,3 +171,9 @@ inline __m256 Half(const simde__m512 a, const int which) {
 #define _mm512_cvtph_ps(a) invar::kernels::emulated::WidenF16s(a)
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(a, which) invar::kernels::emulated::Half(a, which)
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32(a) invar::kernels::emulated::NearestOf(a)
+#undef _mm512_permute_ps
+#define _mm512_permute_ps(a, order) invar::kernels::emulated::Permute(a, order)
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, order) invar::kernels::emulated::ShuffleFours(a, b, order)
