@@ -7,7 +7,7 @@
 // The first free place that is large enough is taken, in regions by age and from their beginning, so what is touched
 // stays together; neighbours that are free become one; a region without blocks goes back to the system. Blocks below
 // kLeastBlock are toys' and tests': they come from the heap, as a huge page would be most of them.
-// What lies where changes no bits.
+// What lies where changes no bits. While views are made, a second one holds the float copies of the rows.
 #pragma once
 
 #include <cstddef>

@@ -95,14 +95,15 @@ class Budget {
   double share_;   // Of 0 .. 1.
 };
 
-// One call for one layer. `layer` keys noise; `workers` may split the work and `bodies`, where the body lies, is the
-// caller's choice: neither changes bits.
+// One call for one layer. `layer` keys noise. `workers` may split the work; `bodies` and `scratch` say where the body
+// lies and where a float copy of the rows does while a view is made: none of the three changes bits.
 struct CompressContext {
   LayerIndex layer{};
   Observation observation{};
   Budget budget = Budget::Share(1.0);
   WorkerPool* workers = nullptr;
   std::pmr::memory_resource* bodies = std::pmr::new_delete_resource();
+  std::pmr::memory_resource* scratch = std::pmr::new_delete_resource();
 };
 
 // Writes the rows of tokens [first, first + into.slots) of a layer. Called in order of tokens, each once.

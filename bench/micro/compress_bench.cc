@@ -10,6 +10,7 @@
 
 #include "base/split_mix64.h"
 #include "bench/micro/best_seconds.h"
+#include "cache/body_arena.h"
 #include "cache/compress/chunked_matching.h"
 #include "cache/compressor.h"
 
@@ -48,7 +49,8 @@ struct Shape {
 
 void PrintPrefill(const std::string& kind, const Shape& shape, const Rows& rows, const double share) {
   const auto compressor = std::move(cache::MakeCompressor(kind).value());
-  const cache::CompressContext context = {.budget = Budget::Share(share)};
+  cache::BodyArena scratch;  // As the engine has it.
+  const cache::CompressContext context = {.budget = Budget::Share(share), .scratch = &scratch};
   int64_t slots = 0;
   const double seconds = BestSeconds(3, [&] { slots = compressor->Prefill(rows.shape, rows.view(), context).slots(); });
   std::printf("Prefill/%s/%s/t%ld_share%g  %9.2f ms a layer  %8.1f ns a token  (%ld slots)\n", kind.c_str(), shape.name,

@@ -106,7 +106,7 @@ CompressedLayer Compressor::Prefill(const kernels::PageShape& shape, const int64
     writer.EndRound(0);
     return view;
   }
-  SettledSlots slots = LayerWriter::Gather(shape, tokens, read);
+  SettledSlots slots = LayerWriter::Gather(shape, tokens, read, context.scratch);
   if (IsShownEnough(context.observation)) {
     Reduce(slots, target, context);
   } else {

@@ -97,8 +97,9 @@ void LayerWriter::Promote(const int64_t verified, const int64_t recent) {
   layer_.settled_ = verified;
 }
 
-SettledSlots LayerWriter::Gather(const kernels::PageShape& shape, const int64_t tokens, const RowsReader& read) {
-  SettledSlots slots(shape, 0, tokens, tokens);
+SettledSlots LayerWriter::Gather(const kernels::PageShape& shape, const int64_t tokens, const RowsReader& read,
+                                 std::pmr::memory_resource* const scratch) {
+  SettledSlots slots(shape, 0, tokens, tokens, scratch);
   read(0, slots.rows());
   for (int64_t h = 0; h < slots.heads(); ++h) {
     for (int64_t s = 0; s < tokens; ++s) slots.marks(h)[s] = SlotMark(static_cast<uint32_t>(s));

@@ -18,7 +18,8 @@ class LayerWriter {
   // the body, by whole pages. What the body holds stays as it is.
   void Promote(int64_t verified, int64_t recent);
   // The slots of a prompt that nothing was dropped from.
-  static SettledSlots Gather(const kernels::PageShape& shape, int64_t tokens, const RowsReader& read);
+  static SettledSlots Gather(const kernels::PageShape& shape, int64_t tokens, const RowsReader& read,
+                             std::pmr::memory_resource* scratch);
   // The slots of tokens below `verified` from page `first_page` on, decoded.
   SettledSlots Take(int64_t verified, int64_t first_page) const;
   // Puts them into the view in the place of what it held of their tokens; older pages stay. Whole pages into the body,

@@ -8,16 +8,20 @@
 namespace invar::cache {
 
 SettledSlots::SettledSlots(const kernels::PageShape& shape, const int64_t before, const int64_t count,
-                           const int64_t tokens)
+                           const int64_t tokens, std::pmr::memory_resource* const scratch)
     : heads_(shape.kv_heads),
       dim_(shape.head_dim),
       before_(before),
       stride_(count),
       tokens_(tokens),
       count_(count),
-      keys_(std::make_unique_for_overwrite<float[]>(heads_ * count * dim_)),
-      values_(std::make_unique_for_overwrite<float[]>(heads_ * count * dim_)),
+      keys_(Take(scratch, heads_ * count * dim_)),
+      values_(Take(scratch, heads_ * count * dim_)),
       marks_(heads_ * count) {}
+
+SettledSlots::Floats SettledSlots::Take(std::pmr::memory_resource* const from, const int64_t count) {
+  return {static_cast<float*>(from->allocate(static_cast<size_t>(count) * sizeof(float))), {from, count}};
+}
 
 void SettledSlots::Keep(const std::span<const uint8_t> keep) {
   Check(static_cast<int64_t>(keep.size()) == heads_ * count_, "every slot is judged", keep.size(), count_);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,10 @@ namespace invar::cache {
 
 class SettledSlots {
  public:
-  // `tokens`: the settled length. Rows and marks are to be written by the caller.
-  SettledSlots(const kernels::PageShape& shape, int64_t before, int64_t count, int64_t tokens);
+  // `tokens`: the settled length. Rows and marks are to be written by the caller. `scratch`: of the rows; outlives
+  // this.
+  SettledSlots(const kernels::PageShape& shape, int64_t before, int64_t count, int64_t tokens,
+               std::pmr::memory_resource* scratch = std::pmr::new_delete_resource());
 
   int64_t heads() const { return heads_; }
   int64_t dim() const { return dim_; }
@@ -37,6 +40,14 @@ class SettledSlots {
   void Keep(std::span<const uint8_t> keep);
 
  private:
+  struct GiveBack {
+    std::pmr::memory_resource* to;
+    int64_t count;
+    void operator()(float* floats) const { to->deallocate(floats, static_cast<size_t>(count) * sizeof(float)); }
+  };
+  using Floats = std::unique_ptr<float[], GiveBack>;
+  static Floats Take(std::pmr::memory_resource* from, int64_t count);
+
   const int64_t heads_;
   const int64_t dim_;
   const int64_t before_;
@@ -44,8 +55,8 @@ class SettledSlots {
   const int64_t tokens_;
   int64_t count_;
   // [kv_heads][stride][dim]
-  std::unique_ptr<float[]> keys_;
-  std::unique_ptr<float[]> values_;
+  Floats keys_;
+  Floats values_;
   std::vector<SlotMark> marks_;
 };
 

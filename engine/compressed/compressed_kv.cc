@@ -57,33 +57,34 @@ int64_t CompressedKv::body_bytes() const {
 }
 
 void CompressedKv::Make(const PageRows& full, const int32_t tokens, const QueryLog* const log) {
-  MakeOf(tokens, [&](const size_t i) -> std::optional<cache::CompressedLayer> {
+  MakeOf(tokens, [&](const size_t i, cache::BodyArena& scratch) -> std::optional<cache::CompressedLayer> {
     const Shown shown = ShowTo(compressor_, log, i, tokens);
     const auto read = [&](const int64_t first, const kernels::KvRows& into) { ReadInto(i, full, first, into); };
-    return compressor_.Prefill(shape_, tokens, read, ContextOf(i, shown));
+    return compressor_.Prefill(shape_, tokens, read, ContextOf(i, shown, &scratch));
   });
 }
 
 Status CompressedKv::MakeBehind(const ReadLayer& before, const PageRows& full, const int32_t tokens) {
   std::vector<Status> read_as(model_.spec().attention.page_offsets_bytes.size());
   const int64_t page_bytes = kernels::EncodedPageBytes(kernels::KvEncoding::kDense, shape_);
-  const bool made = MakeOf(tokens, [&](const size_t i) -> std::optional<cache::CompressedLayer> {
-    BlockBuffer pages;
-    read_as[i] = before(i, pages);
-    if (!read_as[i].ok()) return std::nullopt;
-    const auto read = [&](const int64_t first, const kernels::KvRows& into) {
-      const int64_t end = first + into.slots;
-      int64_t place = first;
-      while (place < std::min<int64_t>(end, full.first)) {
-        const int64_t count = std::min(kPage - place % kPage, end - place);
-        kernels::ReadRows(shape_, pages.data() + place / kPage * page_bytes, static_cast<int32_t>(place % kPage),
-                          into.Slots(place - first, count));
-        place += count;
-      }
-      if (place < end) ReadInto(i, full, place, into.Slots(place - first, end - place));
-    };
-    return compressor_.Prefill(shape_, tokens, read, ContextOf(i, Shown{}));
-  });
+  const bool made =
+      MakeOf(tokens, [&](const size_t i, cache::BodyArena& scratch) -> std::optional<cache::CompressedLayer> {
+        BlockBuffer pages;
+        read_as[i] = before(i, pages);
+        if (!read_as[i].ok()) return std::nullopt;
+        const auto read = [&](const int64_t first, const kernels::KvRows& into) {
+          const int64_t end = first + into.slots;
+          int64_t place = first;
+          while (place < std::min<int64_t>(end, full.first)) {
+            const int64_t count = std::min(kPage - place % kPage, end - place);
+            kernels::ReadRows(shape_, pages.data() + place / kPage * page_bytes, static_cast<int32_t>(place % kPage),
+                              into.Slots(place - first, count));
+            place += count;
+          }
+          if (place < end) ReadInto(i, full, place, into.Slots(place - first, end - place));
+        };
+        return compressor_.Prefill(shape_, tokens, read, ContextOf(i, Shown{}, &scratch));
+      });
   if (made) return OkStatus();
   Clear();
   return *std::find_if(read_as.begin(), read_as.end(), [](const Status& s) { return !s.ok(); });
@@ -91,8 +92,10 @@ Status CompressedKv::MakeBehind(const ReadLayer& before, const PageRows& full, c
 
 template <typename LayerOf>
 bool CompressedKv::MakeOf(const int32_t tokens, const LayerOf& layer_of) {
+  // One layer after another takes the same places, which the system clears once.
+  cache::BodyArena scratch;
   std::vector<std::optional<cache::CompressedLayer>> made(model_.spec().attention.page_offsets_bytes.size());
-  ForEach(made.size(), [&](const size_t i) { made[i] = layer_of(i); });
+  ForEach(made.size(), [&](const size_t i) { made[i] = layer_of(i, scratch); });
   layers_.clear();
   for (std::optional<cache::CompressedLayer>& layer : made) {
     if (!layer.has_value()) return false;
@@ -202,11 +205,13 @@ void CompressedKv::ReadInto(const size_t layer, const PageRows& from, const int6
             });
 }
 
-cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& shown) const {
+cache::CompressContext CompressedKv::ContextOf(const size_t layer, const Shown& shown,
+                                               std::pmr::memory_resource* const scratch) const {
   return {.layer = LayerIndex(static_cast<int32_t>(layer)),
           .observation = shown.observation,
           .budget = budget_,
-          .bodies = bodies_.get()};
+          .bodies = bodies_.get(),
+          .scratch = scratch};
 }
 
 void CompressedKv::UpdateDegrees() {

@@ -99,7 +99,8 @@ class CompressedKv {
   };
   Floats Read(size_t layer, const PageRows& from, int64_t first, int64_t count) const;
   void ReadInto(size_t layer, const PageRows& from, int64_t first, const kernels::KvRows& into) const;
-  cache::CompressContext ContextOf(size_t layer, const Shown& shown) const;
+  cache::CompressContext ContextOf(size_t layer, const Shown& shown,
+                                   std::pmr::memory_resource* scratch = std::pmr::new_delete_resource()) const;
   void UpdateDegrees();
 
   // Set at construction.
