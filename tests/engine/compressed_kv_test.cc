@@ -110,7 +110,6 @@ TEST_P(CompressedKvOf, TakesRowsOfFullKv) {
 TEST_P(CompressedKvOf, IsTheSameOfPagesThatLieElsewhere) {
   testing::SequenceArena full(tiny_.model->spec(), 1, kPrompt);
   Prefill(full);
-  full.Reset(1);
   const std::span<const PageId> whole = full.Span(0, std::span(tokens_).first(1), 0, 0).pages;
   const models::ModelSpec& spec = tiny_.model->spec();
   const int64_t part_bytes =
