@@ -58,11 +58,15 @@ struct TransferIdentity {
   bool operator==(const TransferIdentity&) const = default;
 };
 TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer = {});
-// The first field in which they differ, with both values, as a sentence; nullopt: none.
-std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer);
+struct IdentityDifference {
+  const char* field = "";
+  std::string sentence;  // Begins with the field, and has both values.
+};
+// The first field in which they differ; nullopt: none.
+std::optional<IdentityDifference> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer);
 // Alike of what two of other weights must agree in that pass prefixes by `profile`.
-std::optional<std::string> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
-                                             const ScdProfile& profile);
+std::optional<IdentityDifference> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
+                                                    const ScdProfile& profile);
 
 enum class ChunkKind : int32_t { kKv = 1, kState = 2, kCodes = 3 };
 enum class ChunkCodec : int32_t { kRaw = 1, kScd = 2 };

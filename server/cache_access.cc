@@ -12,18 +12,25 @@ namespace {
 // Of a header: far above any token.
 constexpr size_t kHeaderBytesMax = 8192;
 
-Status Denied(std::string message) { return Status(StatusCode::kPermissionDenied, std::move(message)); }
+// `reason`: what would change it, as a word.
+Status Denied(const char* reason, std::string message) {
+  return Status(StatusCode::kPermissionDenied, std::move(message)).WithReason(reason);
+}
+
+constexpr char kCallerUnknown[] = "CALLER_UNKNOWN";
 
 // Errors: PERMISSION_DENIED where nobody can be told from anybody.
 Status KnowsCallers(const Caller& who) {
   if (who.known_by == KnownBy::kToken || who.known_by == KnownBy::kThisMachine) return OkStatus();
   return Denied(
+      kCallerUnknown,
       "the cache is shown and flushed for API tokens, or on a port that only this machine can reach: configure "
       "auth.tokens, one of them with admin: true");
 }
 
 Status NotYours(const Caller& who, const std::string& wanted) {
   return Denied(
+      "ADMIN_TOKEN_REQUIRED",
       fmt::format("this token speaks for tenant '{}', not for '{}': use a token with admin: true", who.tenant, wanted));
 }
 
@@ -49,16 +56,16 @@ Status MayFetch(const Caller& who, const std::string& tenant) {
   switch (who.known_by) {
     case KnownBy::kToken:
       if (who.admin || who.instance || who.tenant == tenant) return OkStatus();
-      return Denied(
-          fmt::format("transfer: this token speaks for tenant '{}', not for '{}': use one with instance: true",
-                      who.tenant, tenant));
+      return Denied("INSTANCE_TOKEN_REQUIRED",
+                    fmt::format("this token speaks for tenant '{}', not for '{}': use one with instance: true",
+                                who.tenant, tenant));
     case KnownBy::kThisMachine:
     case KnownBy::kCertificate:
       return OkStatus();
     case KnownBy::kNothing:
       break;
   }
-  return Denied("transfer: prefixes are for callers that are known: configure auth.tokens or tls.client_ca here");
+  return Denied(kCallerUnknown, "prefixes are for callers that are known: configure auth.tokens or tls.client_ca here");
 }
 
 std::string BearerOf(const std::string_view authorization) {

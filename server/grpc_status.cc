@@ -28,8 +28,6 @@ std::string_view ReasonOf(const Status& status) {
       return "NOT_SERVING";
     case StatusCode::kUnauthenticated:
       return "TOKEN_REQUIRED";
-    case StatusCode::kPermissionDenied:
-      return "ADMIN_TOKEN_REQUIRED";
     default:
       return {};
   }

@@ -56,7 +56,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       if (!frame.ok()) return EndWith(TransferService::End::kAbandoned, frame.status());
       const auto* const open = std::get_if<engine::OpenFrame>(&*frame);
       if ((open != nullptr) != !sender_.has_value()) {
-        return EndWith(TransferService::End::kAbandoned, InvalidArgument("transfer: begins with one Open"));
+        return EndWith(TransferService::End::kAbandoned, InvalidArgument("open: comes first, and once", "open"));
       }
       if (open != nullptr) {
         const Status opened = Open(*open, extras, wanted);
@@ -96,13 +96,13 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     const MutexLock lock(mu_);
     if (ended_) return;
     if (now - heard_at_ > lease_) {
-      return EndWith(TransferService::End::kExpired,
-                     Unavailable(fmt::format("transfer: nothing was heard of the consumer for {:.1f} s",
-                                             ToSeconds(now - heard_at_))));
+      return EndWith(
+          TransferService::End::kExpired,
+          Unavailable(fmt::format("nothing was heard of the consumer for {:.1f} s", ToSeconds(now - heard_at_))));
     }
     if (now >= deadline()) {
       return EndWith(TransferService::End::kAbandoned,
-                     Status(StatusCode::kDeadlineExceeded, "transfer: the consumer's time is over"));
+                     Status(StatusCode::kDeadlineExceeded, "the consumer's time is over"));
     }
     if (!is_writing_ && now - sent_at_ >= engine::kTransferBeatNs) Write(engine::HeartbeatFrame{});
   }
@@ -169,7 +169,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     StartWrite(&out_);
   }
   void ReaderGone() REQUIRES_LOCK(mu_) {
-    EndWith(TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "transfer: the consumer went away"));
+    EndWith(TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away"));
   }
   void EndWith(const TransferService::End end, const Status& status) REQUIRES_LOCK(mu_) {
     ended_ = true;
@@ -210,7 +210,8 @@ Status TransferService::Take(const int64_t bytes) {
   // One may always go alone.
   if (counts_.held_bytes > 0 && counts_.held_bytes + bytes > bytes_max) {
     return ResourceExhausted(
-        fmt::format("transfer.bytes_max: prefixes of {} bytes are on their way already", counts_.held_bytes));
+        fmt::format("transfer.bytes_max: prefixes of {} bytes are on their way, {} more exceed {}; try again later",
+                    counts_.held_bytes, bytes, bytes_max));
   }
   counts_.held_bytes += bytes;
   return OkStatus();

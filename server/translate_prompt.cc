@@ -168,9 +168,11 @@ const char* InputField(const v1::GenerateRequest& proto) {
 StatusOr<std::vector<TokenId>> TranslateTokenize(const v1::TokenizeRequest& proto, const TranslateContext& context) {
   if (Status s = CheckModel(proto.model(), context); !s.ok()) return s;
   if (Status s = CheckBytes("text", proto.text().size(), context.limits.text_bytes_max); !s.ok()) return s;
-  return context.tokenizer.Encode(
+  StatusOr<std::vector<TokenId>> ids = context.tokenizer.Encode(
       proto.text(), proto.parse_special() ? models::ControlTokens::kParse : models::ControlTokens::kStayText,
       proto.add_special(), {.interrupted = context.interrupted});
+  if (!ids.ok()) return EncodeError(ids.status(), "text", context);
+  return ids;
 }
 
 StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, const TranslateContext& context) {
@@ -201,7 +203,7 @@ StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest
   if (!pieces.ok()) return pieces.status();
   const StatusOr<std::vector<TokenId>> ids =
       context.tokenizer.EncodePieces(*pieces, {.interrupted = context.interrupted});
-  if (!ids.ok()) return ids.status();
+  if (!ids.ok()) return EncodeError(ids.status(), "chat", context);
   v1::RenderChatResponse response;
   for (const models::PromptPiece& piece : *pieces) response.mutable_text()->append(piece.text);
   for (const TokenId id : *ids) response.add_ids(id.value());

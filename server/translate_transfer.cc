@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+
+#include "server/translate_fields.h"
 
 namespace invar::server {
 namespace {
@@ -17,6 +20,8 @@ constexpr size_t kTenantBytesMax = 64;
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kPointBytesMax = 128;
 constexpr size_t kWhyBytesMax = 1024;
+
+Status NoFrame() { return InvalidArgument("frame: give one", "frame"); }
 
 // Visits one alternative after another.
 template <class... Fs>
@@ -38,12 +43,15 @@ void Fill(const engine::TransferIdentity& identity, v1::TransferIdentity& proto)
   proto.set_profile(identity.profile);
 }
 
-Status TooLong(const char* const field) { return InvalidArgument(fmt::format("transfer: {} is too long", field)); }
-
-StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& proto) {
-  for (const std::string* const text :
-       {&proto.fingerprint(), &proto.numerics_id(), &proto.tokenizer(), &proto.profile()}) {
-    if (text->size() > kIdentityBytesMax) return TooLong("an identity");
+// `message`: the one that it is a part of.
+StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& proto, const std::string_view message) {
+  for (const auto& [name, text] : {std::pair("fingerprint", &proto.fingerprint()),
+                                   {"numerics_id", &proto.numerics_id()},
+                                   {"tokenizer", &proto.tokenizer()},
+                                   {"profile", &proto.profile()}}) {
+    if (Status s = CheckBytes(fmt::format("{}.identity.{}", message, name), text->size(), kIdentityBytesMax); !s.ok()) {
+      return s;
+    }
   }
   return engine::TransferIdentity{.protocol = proto.protocol(),
                                   .fingerprint = proto.fingerprint(),
@@ -59,12 +67,12 @@ StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& prot
 }
 
 StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, OpenExtras* const extras) {
-  StatusOr<engine::TransferIdentity> identity = IdentityFrom(open.identity());
+  StatusOr<engine::TransferIdentity> identity = IdentityFrom(open.identity(), "open");
   if (!identity.ok()) return identity.status();
-  if (open.tenant().size() > kTenantBytesMax) return TooLong("tenant");
-  if (open.provenance().size() > kIdentityBytesMax) return TooLong("provenance");
-  if (open.point().size() > kPointBytesMax) return TooLong("point");
-  if (open.request_id().size() > kRequestIdBytesMax) return TooLong("request_id");
+  if (Status s = CheckBytes("open.tenant", open.tenant().size(), kTenantBytesMax); !s.ok()) return s;
+  if (Status s = CheckBytes("open.provenance", open.provenance().size(), kIdentityBytesMax); !s.ok()) return s;
+  if (Status s = CheckBytes("open.point", open.point().size(), kPointBytesMax); !s.ok()) return s;
+  if (Status s = CheckBytes("open.request_id", open.request_id().size(), kRequestIdBytesMax); !s.ok()) return s;
   engine::OpenFrame frame{.identity = *std::move(identity),
                           .scope = {.tenant = open.tenant(), .salt = open.salt(), .provenance = open.provenance()},
                           .tokens = {},
@@ -172,16 +180,16 @@ StatusOr<engine::ConsumerFrame> ToFrame(const v1::ConsumerMessage& message, Open
     case Message::FRAME_NOT_SET:
       break;
   }
-  return InvalidArgument("transfer: a message without a frame");
+  return NoFrame();
 }
 
 StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
   using Message = v1::ProducerMessage;
   switch (message.frame_case()) {
     case Message::kManifest: {
-      StatusOr<engine::TransferIdentity> identity = IdentityFrom(message.manifest().identity());
+      StatusOr<engine::TransferIdentity> identity = IdentityFrom(message.manifest().identity(), "manifest");
       if (!identity.ok()) return identity.status();
-      if (message.manifest().point().size() > kPointBytesMax) return TooLong("point");
+      if (Status s = CheckBytes("manifest.point", message.manifest().point().size(), kPointBytesMax); !s.ok()) return s;
       return engine::ProducerFrame(engine::ManifestFrame{.identity = *std::move(identity),
                                                          .first_page = message.manifest().first_page(),
                                                          .end = message.manifest().end_tokens(),
@@ -208,7 +216,10 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
     case Message::kCommit: {
       const std::string& root = message.commit().root();
       engine::CommitFrame frame{.epoch = message.commit().epoch(), .chunks = message.commit().chunks(), .root = {}};
-      if (root.size() != frame.root.size()) return InvalidArgument("transfer: a root of another length");
+      if (root.size() != frame.root.size()) {
+        return InvalidArgument(fmt::format("commit.root: wants {} bytes, got {}", frame.root.size(), root.size()),
+                               "commit.root");
+      }
       std::copy(root.begin(), root.end(), frame.root.begin());
       return engine::ProducerFrame(frame);
     }
@@ -217,7 +228,7 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
     case Message::FRAME_NOT_SET:
       break;
   }
-  return InvalidArgument("transfer: a message without a frame");
+  return NoFrame();
 }
 
 }  // namespace invar::server

@@ -34,9 +34,10 @@ HeaderWords WordsOf(const uint64_t epoch, const ChunkHeader& header) {
 }
 
 template <typename T>
-bool Differs(std::optional<std::string>& out, const char* const field, const T& consumer, const T& producer) {
+bool Differs(std::optional<IdentityDifference>& out, const char* const field, const T& consumer, const T& producer) {
   if (consumer == producer) return false;
-  out = fmt::format("{} differs: '{}' on the consumer, '{}' on the producer", field, consumer, producer);
+  out = {.field = field,
+         .sentence = fmt::format("{} differs: '{}' on the consumer, '{}' on the producer", field, consumer, producer)};
   return true;
 }
 
@@ -55,8 +56,8 @@ TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer
           .profile = {}};
 }
 
-std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer) {
-  std::optional<std::string> out;
+std::optional<IdentityDifference> DifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer) {
+  std::optional<IdentityDifference> out;
   const auto differ = [&](const char* const field, const auto member) {
     return Differs(out, field, consumer.*member, producer.*member);
   };
@@ -69,16 +70,17 @@ std::optional<std::string> DifferenceOf(const TransferIdentity& consumer, const 
   return out;
 }
 
-std::optional<std::string> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
-                                             const ScdProfile& profile) {
-  std::optional<std::string> out;
+std::optional<IdentityDifference> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
+                                                    const ScdProfile& profile) {
+  std::optional<IdentityDifference> out;
   const auto differ = [&](const char* const field, const auto member) {
     return Differs(out, field, consumer.*member, producer.*member);
   };
   const auto other = [&](const char* const side, const char* const field, const std::string& wanted,
                          const std::string& found) {
     if (wanted == found) return false;
-    out = fmt::format("{} differs: the profile's {} has '{}', this one '{}'", field, side, wanted, found);
+    out = {.field = field,
+           .sentence = fmt::format("{} differs: the profile's {} has '{}', this one '{}'", field, side, wanted, found)};
     return true;
   };
   (void)(differ("protocol", &TransferIdentity::protocol) || differ("profile", &TransferIdentity::profile) ||

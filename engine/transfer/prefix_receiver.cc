@@ -54,11 +54,15 @@ FetchedPrefix PrefixReceiver::Take() {
 }
 
 std::optional<std::string> PrefixReceiver::WhyRefused(const ManifestFrame& manifest) const {
-  if (manifest.codec == ChunkCodec::kRaw) return DifferenceOf(options_.identity, manifest.identity);
+  if (manifest.codec == ChunkCodec::kRaw) {
+    const auto difference = DifferenceOf(options_.identity, manifest.identity);
+    return difference.has_value() ? std::optional(difference->sentence) : std::nullopt;
+  }
   if (manifest.codec != ChunkCodec::kScd || want_.profile == nullptr) return "a codec that was not asked for";
   TransferIdentity asked = options_.identity;
   asked.profile = want_.profile->digest;
-  if (auto difference = CodedDifferenceOf(asked, manifest.identity, want_.profile->profile)) return difference;
+  const auto difference = CodedDifferenceOf(asked, manifest.identity, want_.profile->profile);
+  if (difference.has_value()) return difference->sentence;
   const std::string& point = want_.profile->profile.points[want_.point].name;
   if (manifest.point == point) return std::nullopt;
   return fmt::format("point differs: '{}' on the consumer, '{}' on the producer", point, manifest.point);

@@ -14,7 +14,19 @@ namespace {
 // Beyond any window that makes sense; bounds the sum of credits.
 constexpr int64_t kCreditBytesMax = int64_t{1} << 40;
 
-Status Protocol(std::string what) { return InvalidArgument("transfer: " + std::move(what)); }
+// Fields are named as on the wire (proto/invar/v1/transfer.proto).
+Status Refused(const StatusCode code, const std::string& field, const std::string_view what) {
+  return Status(code, fmt::format("{}: {}", field, what), field);
+}
+Status Protocol(const std::string& field, const std::string_view what) {
+  return Refused(StatusCode::kInvalidArgument, field, what);
+}
+Status Differs(const std::string& field, const std::string_view what) {
+  return Refused(StatusCode::kFailedPrecondition, field, what).WithReason("PREFIX_DIFFERS");
+}
+Status Differs(const IdentityDifference& difference) {
+  return Differs(std::string("open.identity.") + difference.field, difference.sentence);
+}
 
 }  // namespace
 
@@ -22,44 +34,46 @@ Status Protocol(std::string what) { return InvalidArgument("transfer: " + std::m
 Status PrefixSender::CheckWhoAsks(const OpenFrame& open) {
   TransferIdentity asks = open.identity;
   asks.profile.clear();
-  const std::optional<std::string> difference = DifferenceOf(asks, identity_);
+  const std::optional<IdentityDifference> difference = DifferenceOf(asks, identity_);
   if (!difference.has_value()) return OkStatus();
-  if (open.identity.profile.empty()) return FailedPrecondition("transfer refused: " + *difference);
+  if (open.identity.profile.empty()) return Differs(*difference);
   const auto held = profiles_ == nullptr ? nullptr : profiles_->ToSend(open.identity.profile);
   if (held == nullptr) {
-    return FailedPrecondition(
-        fmt::format("transfer refused: profile differs: '{}' on the consumer, '{}' on the "
-                    "producer",
-                    open.identity.profile, profiles_ == nullptr ? "" : profiles_->DigestsToSend()));
+    return Differs(
+        {.field = "profile",
+         .sentence = fmt::format("profile differs: '{}' on the consumer, '{}' on the producer", open.identity.profile,
+                                 profiles_ == nullptr ? "" : profiles_->DigestsToSend())});
   }
   TransferIdentity own = identity_;
   own.profile = held->digest;
   if (const auto coded = CodedDifferenceOf(open.identity, own, held->profile); coded.has_value()) {
-    return FailedPrecondition("transfer refused: " + *coded);
+    return Differs(*coded);
   }
   const size_t point = held->FindPoint(open.point);
   if (point == held->profile.points.size()) {
-    return FailedPrecondition(fmt::format("transfer refused: the profile has no point '{}'", open.point));
+    return Differs("open.point", fmt::format("the profile has no point '{}'", open.point));
   }
   coded_ = {.held = held, .point = point};
   return OkStatus();
 }
 
 Status PrefixSender::Open(const OpenFrame& open) {
-  if (state_ != State::kNew) return Protocol("opened twice");
+  if (state_ != State::kNew) return Protocol("open", "comes once");
   if (Status s = CheckWhoAsks(open); !s.ok()) return s;
   if (!open.scope.provenance.empty()) {
-    return FailedPrecondition(fmt::format(
-        "transfer refused: provenance differs: '{}' on the consumer, exact on the producer", open.scope.provenance));
+    return Differs("open.provenance", fmt::format("provenance differs: '{}' on the consumer, exact on the producer",
+                                                  open.scope.provenance));
   }
   if (open.tokens.empty() || static_cast<int64_t>(open.tokens.size()) > limits_.tokens_max) {
-    return Protocol(fmt::format("wants 1 to {} tokens, got {}", limits_.tokens_max, open.tokens.size()));
+    return Protocol("open.tokens", fmt::format("wants 1 to {} tokens, got {}", limits_.tokens_max, open.tokens.size()));
   }
   if (static_cast<int64_t>(open.scope.salt.size()) > limits_.salt_bytes_max) {
-    return Protocol(fmt::format("a salt of {} bytes exceeds {}", open.scope.salt.size(), limits_.salt_bytes_max));
+    return Protocol("open.salt", fmt::format("{} bytes exceed {}", open.scope.salt.size(), limits_.salt_bytes_max));
   }
-  if (open.have_kv < 0 || open.have_state < 0 || open.have_state >= static_cast<int64_t>(open.tokens.size())) {
-    return Protocol("the consumer has what it asks for");
+  if (open.have_kv < 0) return Protocol("open.have_kv_tokens", fmt::format("wants 0 or more, got {}", open.have_kv));
+  if (open.have_state < 0 || open.have_state >= std::ssize(open.tokens)) {
+    return Protocol("open.have_state_tokens",
+                    fmt::format("wants 0 to less than the {} tokens, got {}", open.tokens.size(), open.have_state));
   }
   state_ = State::kOpen;
   return OkStatus();
@@ -105,15 +119,17 @@ Status PrefixSender::On(const ConsumerFrame& frame) {
     return OnCredit(credit->epoch, credit->bytes);
   }
   if (const auto* const ack = std::get_if<AckFrame>(&frame); ack != nullptr) {
-    if (state_ != State::kCommitted || ack->epoch != epoch_) return Protocol("acknowledged before its end");
+    if (state_ != State::kCommitted || ack->epoch != epoch_) {
+      return Protocol("ack.epoch", "wants the epoch that was granted, after its commit");
+    }
     acknowledged_ = true;
     return OkStatus();
   }
-  return Protocol("opened twice");
+  return Protocol("open", "comes once");
 }
 
 Status PrefixSender::OnGrant(const GrantFrame& grant) {
-  if (state_ != State::kAnnounced) return Protocol("granted without a manifest");
+  if (state_ != State::kAnnounced) return Protocol("grant", "comes once, after the manifest");
   epoch_ = grant.epoch;
   root_.emplace(epoch_, manifest_);
   state_ = State::kGranted;
@@ -122,8 +138,12 @@ Status PrefixSender::OnGrant(const GrantFrame& grant) {
 
 Status PrefixSender::OnCredit(const uint64_t epoch, const int64_t bytes) {
   if (state_ == State::kCommitted && epoch == epoch_) return OkStatus();  // For what was sent already.
-  if (state_ != State::kGranted || epoch != epoch_) return Protocol("credit of another epoch");
-  if (bytes < 0 || bytes > kCreditBytesMax - credit_bytes_) return Protocol(fmt::format("{} bytes of credit", bytes));
+  if (state_ != State::kGranted || epoch != epoch_) {
+    return Protocol("credit.epoch", "wants the epoch that was granted");
+  }
+  if (bytes < 0 || bytes > kCreditBytesMax - credit_bytes_) {
+    return Protocol("credit.bytes", fmt::format("wants 0 to {} in all, got {}", kCreditBytesMax, bytes));
+  }
   credit_bytes_ += bytes;
   return OkStatus();
 }

@@ -38,6 +38,8 @@ TEST_P(Access, IsAsTheTableSays) {
   } else {
     EXPECT_EQ(tenants.status().code(), StatusCode::kPermissionDenied);
     EXPECT_EQ(tenant.status().code(), StatusCode::kPermissionDenied);
+    EXPECT_EQ(tenants.status().reason(), tenant.status().reason());
+    EXPECT_EQ(tenant.status().reason(), c.who->known_by == KnownBy::kToken ? "ADMIN_TOKEN_REQUIRED" : "CALLER_UNKNOWN");
   }
 }
 
@@ -62,8 +64,9 @@ TEST(MayFetch, IsForWhoIsKnownAndForInstancesOfAllTenants) {
   }
   EXPECT_TRUE(MayFetch(kRed, "red").ok());
   EXPECT_EQ(MayFetch(kRed, "blue").code(), StatusCode::kPermissionDenied);
-  EXPECT_EQ(MayFetch(kRed, "").code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(MayFetch(kRed, "").reason(), "INSTANCE_TOKEN_REQUIRED");
   EXPECT_EQ(MayFetch(kNobodyFar, "").code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(MayFetch(kNobodyFar, "").reason(), "CALLER_UNKNOWN");
 }
 
 TEST(KnownByPort, ThisMachineBeforeACertificate) {

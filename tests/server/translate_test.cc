@@ -91,6 +91,27 @@ TEST_F(Translate, PrefixesMayComeFromElsewhereWhereRequestAndDeploymentAllowIt) 
   EXPECT_EQ(Run().request.transfer.producer, "") << "it fetches nothing: what is relayed to it means nothing to it";
 }
 
+// Writes more than the tokenizer takes, as a template may that repeats what it is given.
+class LongTemplate final : public models::ChatTemplate {
+ public:
+  StatusOr<std::vector<models::PromptPiece>> Render(const models::ChatRequest&,
+                                                    const models::RenderLimits&) const override {
+    return std::vector<models::PromptPiece>{
+        {.text = std::string(models::kTextBytesMax + 1, 'a'), .control = models::ControlTokens::kParse}};
+  }
+};
+
+TEST_F(Translate, ARenderedChatThatCannotBeTokenizedIsRefusedAsTheChat) {
+  const LongTemplate long_template;
+  TranslateContext context = Context();
+  context.chat_template = &long_template;
+  v1::RenderChatRequest request;
+  request.mutable_chat()->add_messages()->set_role("user");
+  const Status status = TranslateRenderChat(request, context).status();
+  EXPECT_EQ(status.field(), "chat") << status.message();
+  EXPECT_TRUE(status.message().starts_with("chat: ")) << status.message();
+}
+
 TEST_F(Translate, CodesAreForThoseWhoTakeAnApproximateAnswer) {
   using Policy = v1::KvPolicy;
   struct Case {

@@ -77,8 +77,46 @@ TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
   const engine::ConsumerFrame beat = engine::HeartbeatFrame{};
   EXPECT_EQ(ToFrame(ToMessage(beat)).value().index(), beat.index());
   EXPECT_FALSE(ToFrame(v1::ConsumerMessage()).ok());
-  open.scope.tenant = std::string(65, 'a');
-  EXPECT_FALSE(ToFrame(ToMessage(open)).ok());
+}
+
+TEST(TranslateTransfer, WhatIsTooLongIsRefusedByItsField) {
+  const auto refused = [](const auto& change) {
+    v1::ConsumerMessage message;
+    change(*message.mutable_open());
+    const Status status = ToFrame(message).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(status.message().starts_with(status.field() + ": ")) << status.message();
+    return status.field();
+  };
+  const std::string text(1025, 'a');
+  using Open = v1::ConsumerMessage::Open;
+  EXPECT_EQ(refused([&](Open& open) { open.set_tenant(text); }), "open.tenant");
+  EXPECT_EQ(refused([&](Open& open) { open.set_provenance(text); }), "open.provenance");
+  EXPECT_EQ(refused([&](Open& open) { open.set_point(text); }), "open.point");
+  EXPECT_EQ(refused([&](Open& open) { open.set_request_id(text); }), "open.request_id");
+  EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_fingerprint(text); }), "open.identity.fingerprint");
+  EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_numerics_id(text); }), "open.identity.numerics_id");
+  EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_tokenizer(text); }), "open.identity.tokenizer");
+  EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_profile(text); }), "open.identity.profile");
+  EXPECT_EQ(ToFrame(v1::ConsumerMessage()).status().field(), "frame");
+}
+
+// What the state machine refuses of a message, by the names of the wire.
+TEST(TranslateTransfer, AnOpenThatCannotBeIsRefusedByItsField) {
+  const auto refused = [](const auto& change) {
+    engine::OpenFrame open{.identity = Identity(), .scope = {}, .tokens = std::vector<TokenId>(130, TokenId(7))};
+    change(open);
+    engine::PrefixSender sender(Identity(), {.tokens_max = 1000, .salt_bytes_max = 10});
+    const Status status = sender.Open(open);
+    EXPECT_TRUE(status.message().starts_with(status.field() + ": ")) << status.message();
+    return status.field();
+  };
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.tokens.clear(); }), "open.tokens");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.tokens.resize(1001); }), "open.tokens");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.scope.salt = "eleven bytes"; }), "open.salt");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.have_kv = -1; }), "open.have_kv_tokens");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.have_state = 130; }), "open.have_state_tokens");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.scope.provenance = "int8"; }), "open.provenance");
 }
 
 TEST(TranslateTransfer, WhatTheProducerSaysComesAsItWent) {

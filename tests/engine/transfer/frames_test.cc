@@ -123,12 +123,15 @@ TEST(TransferIdentity, NamesTheFieldInWhichTheTwoDiffer) {
     TransferIdentity theirs = ours;
     change(theirs);
     ASSERT_TRUE(DifferenceOf(ours, theirs).has_value()) << field;
-    EXPECT_TRUE(DifferenceOf(ours, theirs)->starts_with(field + " differs")) << *DifferenceOf(ours, theirs);
+    EXPECT_EQ(DifferenceOf(ours, theirs)->field, field);
+    EXPECT_TRUE(DifferenceOf(ours, theirs)->sentence.starts_with(field + " differs"));
     // Both ends look, so that one of another version which does not changes nothing.
     PrefixSender sender(theirs, {.tokens_max = 1000, .salt_bytes_max = 10});
     const Status opened = sender.Open({.identity = ours, .scope = {}, .tokens = std::vector<TokenId>(10)});
     EXPECT_EQ(opened.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(opened.message().find(field), std::string::npos) << opened.message();
+    EXPECT_EQ(opened.field(), "open.identity." + field);
+    EXPECT_EQ(opened.reason(), "PREFIX_DIFFERS");
     PrefixReceiver receiver({.identity = ours, .credit_bytes = kChunkBytesMax, .bytes_max = 1 << 20},
                             {.tokens = std::vector<TokenId>(10)});
     receiver.On(ManifestFrame{.identity = theirs, .end = 10});
