@@ -30,6 +30,8 @@ class PrefixSender {
   Status Open(const OpenFrame& open);
   // What the prefix is to be offered in; nullopt: as it is. Requires: Open.
   const std::optional<CodedExport>& coded() const { return coded_; }
+  // Memory that the copy of the prefix takes while it is on its way. Requires: Open.
+  int64_t prefix_bytes() const { return prefix_bytes_; }
   // What goes out now, as far as credits reach; parts in order, while the rest is computed. Requires: Open; the prefix
   // reaches further than the consumer is.
   void Offer(PrefixPart part);
@@ -46,6 +48,7 @@ class PrefixSender {
  private:
   enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted };
   Status CheckWhoAsks(const OpenFrame& open);
+  int64_t BytesOf(const OpenFrame& open) const;
   Status OnGrant(const GrantFrame& grant);
   Status OnCredit(uint64_t epoch, int64_t bytes);
   bool IsThere(const ChunkHeader& chunk) const;
@@ -57,6 +60,7 @@ class PrefixSender {
   const ScdProfiles* const profiles_;
 
   std::optional<CodedExport> coded_;
+  int64_t prefix_bytes_ = 0;
   State state_ = State::kNew;
   bool acknowledged_ = false;
   cache::PrefixImage image_;                   // As far as it was offered; pages that have gone are empty.

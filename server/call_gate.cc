@@ -35,16 +35,16 @@ StatusOr<Caller> CallGate::Admit(const grpc::CallbackServerContext& context, con
   return caller;
 }
 
-Arrival CallGate::Arrive(const grpc::CallbackServerContext& context, const Rpc rpc,
-                         const google::protobuf::Message& request) {
+CallEntry CallGate::Enter(const grpc::CallbackServerContext& context, const Rpc rpc,
+                          const google::protobuf::Message& request) {
   const std::shared_ptr<const config::Config> config = config_.config();
   StatusOr<Caller> caller = Admit(context, *config);
   const TimeNs now = clock_.Now();
-  Arrival arrival{.at = now, .deadline = DeadlineOf(context, config->limits.request_timeout, now)};
-  if (caller.ok()) arrival.caller = *std::move(caller);
-  arrival.open = {.tenant = arrival.caller.tenant, .rpc = rpc, .bytes = static_cast<int64_t>(request.SpaceUsedLong())};
-  arrival.verdict = open_calls_.Begins(arrival.open, caller.ok() ? OkStatus() : caller.status(), *config);
-  return arrival;
+  CallEntry entry{.at = now, .deadline = DeadlineOf(context, config->limits.request_timeout, now)};
+  if (caller.ok()) entry.caller = *std::move(caller);
+  entry.open = {.tenant = entry.caller.tenant, .rpc = rpc, .bytes = static_cast<int64_t>(request.SpaceUsedLong())};
+  entry.verdict = open_calls_.Begins(entry.open, caller.ok() ? OkStatus() : caller.status(), *config);
+  return entry;
 }
 
 }  // namespace invar::server

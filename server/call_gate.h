@@ -26,7 +26,7 @@
 namespace invar::server {
 
 // What is known of a call when its reactor is made.
-struct Arrival {
+struct CallEntry {
   TimeNs at = 0;
   TimeNs deadline = kNever;  // The caller's or that of limits.request_timeout, whichever is earlier.
   Caller caller{};           // Nobody where it is not known, or no call is served now.
@@ -49,7 +49,7 @@ class CallGate {
 
   // Judges a call and counts it as open, let in or not, until its ServedCall ends.
   // Verdicts: OK; UNAUTHENTICATED; UNAVAILABLE while loading or draining; those of OpenCalls::Begins.
-  Arrival Arrive(const grpc::CallbackServerContext& context, Rpc rpc, const google::protobuf::Message& request);
+  CallEntry Enter(const grpc::CallbackServerContext& context, Rpc rpc, const google::protobuf::Message& request);
 
   // Null while loading; never null for a call that was let in.
   ServedModel* model() const { return model_; }

@@ -31,8 +31,8 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
                                             public MessageWriter,
                                             public ServedCall {
  public:
-  GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, Arrival arrival)
-      : ServedCall(service.gate_, context, std::move(arrival)), service_(service) {}
+  GenerateCall(GenerateService& service, grpc::CallbackServerContext& context, CallEntry entry)
+      : ServedCall(service.gate_, context, std::move(entry)), service_(service) {}
 
   // On a preparer. From here on the call ends through its stream, or through Finish right here.
   void Prepare(const v1::GenerateRequest& proto) {
@@ -48,7 +48,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
     engine::Engine& engine = *gate().model()->engine;
     auto stream = std::make_shared<TokenStream>(TokenStream::Options{.form = std::move(translated->form),
                                                                      .pending_bytes_max = config->limits.stream_buffer,
-                                                                     .arrived = arrival().at},
+                                                                     .arrived = entry().at},
                                                 *this, engine, service_.writers_, gate().metrics(), gate().clock());
     {
       MutexLock lock(mu_);
@@ -107,7 +107,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
         .Add("status", StatusCodeName(status.code()))
         .Add("prompt_tokens", prompt_tokens_)
         .Add("output_tokens", summary.output_tokens)
-        .Add("total_s", ToSeconds(gate().clock().Now() - arrival().at));
+        .Add("total_s", ToSeconds(gate().clock().Now() - entry().at));
     if (const ServedModel* model = gate().model()) fields.Add("model", model->parts.name);
     if (const auto& finished = summary.finished) {
       fields.Add("finish", finished->reason == engine::FinishReason::kStop ? "stop" : "length")
@@ -134,7 +134,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateService::Generate(grpc::CallbackServerContext* context,
                                                                           const v1::GenerateRequest* request) {
   // Deletes itself in OnDone.
-  auto* const call = new GenerateCall(*this, *context, gate_.Arrive(*context, Rpc::kGenerate, *request));
+  auto* const call = new GenerateCall(*this, *context, gate_.Enter(*context, Rpc::kGenerate, *request));
   if (!call->Begin()) return call;
   // The request lives until OnDone, which follows Finish, which follows Prepare.
   const Status posted = PostPreparing(call->caller().tenant, [call, request] { call->Prepare(*request); });
@@ -148,7 +148,7 @@ template <typename Work>
 grpc::ServerUnaryReactor* GenerateService::RunUnary(grpc::CallbackServerContext* context, const Rpc rpc, const On where,
                                                     const google::protobuf::Message& request,
                                                     google::protobuf::Message& response, Work work) {
-  auto* const call = new UnaryCall(gate_, *context, gate_.Arrive(*context, rpc, request));  // Deletes itself.
+  auto* const call = new UnaryCall(gate_, *context, gate_.Enter(*context, rpc, request));  // Deletes itself.
   if (!call->Begin()) return call;
   const auto run = [this, call, work, &response] {
     const std::shared_ptr<const config::Config> config = gate_.config();

@@ -8,12 +8,12 @@
 
 namespace invar::server {
 
-ServedCall::ServedCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival)
-    : gate_(gate), context_(context), arrival_(std::move(arrival)) {}
+ServedCall::ServedCall(CallGate& gate, grpc::CallbackServerContext& context, CallEntry entry)
+    : gate_(gate), context_(context), entry_(std::move(entry)) {}
 
 bool ServedCall::Begin() {
   watch_serial_ = gate_.stalled_readers().Add(*this);
-  const OpenCalls::Verdict& verdict = arrival_.verdict;
+  const OpenCalls::Verdict& verdict = entry_.verdict;
   if (verdict.status.ok()) return true;
   if (verdict.reset) context_.TryCancel();
   Refuse(verdict.status);
@@ -31,7 +31,7 @@ bool ServedCall::IsStuck(const TimeNs limit) const {
 }
 
 void ServedCall::End(const Status& status) {
-  gate_.metrics().CountCall(arrival_.open.rpc, status.code());
+  gate_.metrics().CountCall(entry_.open.rpc, status.code());
   finished_at_ = gate_.clock().Now();
   FinishRpc(ToGrpcStatus(status));
 }
@@ -39,7 +39,7 @@ void ServedCall::End(const Status& status) {
 void ServedCall::Leave() {
   gate_.stalled_readers().Remove(watch_serial_);
   OpenCalls& calls = gate_.open_calls();
-  const OpenCall open = std::move(arrival_.open);
+  const OpenCall open = std::move(entry_.open);
   delete this;
   calls.Ends(open);
 }

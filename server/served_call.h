@@ -25,8 +25,8 @@ class ServedCall : public WatchedCall {
 
   // OK while somebody waits for the answer. Errors: CANCELLED, DEADLINE_EXCEEDED.
   Status Interrupted() const;
-  TimeNs deadline() const { return arrival_.deadline; }
-  const Caller& caller() const { return arrival_.caller; }
+  TimeNs deadline() const { return entry_.deadline; }
+  const Caller& caller() const { return entry_.caller; }
 
   void CutStalledReader(TimeNs) override {}  // Nothing is written before the end.
   bool IsStuck(TimeNs limit) const override;
@@ -34,7 +34,7 @@ class ServedCall : public WatchedCall {
 
  protected:
   // Requires: `gate` outlives it; `context` lives until OnDone returns.
-  ServedCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival);
+  ServedCall(CallGate& gate, grpc::CallbackServerContext& context, CallEntry entry);
 
   // Ends a call that was not let in: leads to End.
   virtual void Refuse(const Status& status) = 0;
@@ -50,13 +50,13 @@ class ServedCall : public WatchedCall {
   void Leave();
 
   CallGate& gate() { return gate_; }
-  const Arrival& arrival() const { return arrival_; }
-  OpenCall& open() { return arrival_.open; }
+  const CallEntry& entry() const { return entry_; }
+  OpenCall& open() { return entry_.open; }
 
  private:
   CallGate& gate_;
   grpc::CallbackServerContext& context_;
-  Arrival arrival_;
+  CallEntry entry_;
   int64_t watch_serial_ = 0;
   std::atomic<bool> cancelled_ = false;
   std::atomic<TimeNs> finished_at_ = kNever;  // From here on its end depends on the reader.

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cache/state_shape.h"
 #include "engine/prefix_export.h"
 #include "engine/prefix_sender.h"
 #include "server/cache_access.h"
@@ -25,12 +24,12 @@ using Reactor = grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage
 
 class TransferService::FetchCall final : public Reactor, public ServedCall {
  public:
-  FetchCall(TransferService& service, grpc::CallbackServerContext& context, Arrival arrived)
-      : ServedCall(service.gate_, context, std::move(arrived)),
+  FetchCall(TransferService& service, grpc::CallbackServerContext& context, CallEntry known)
+      : ServedCall(service.gate_, context, std::move(known)),
         service_(service),
         lease_(std::chrono::nanoseconds(gate().config()->transfer.lease).count()),
-        heard_at_(arrival().at),
-        sent_at_(arrival().at) {}
+        heard_at_(entry().at),
+        sent_at_(entry().at) {}
 
   // The heart looks after it from here on.
   void Listen() {
@@ -121,15 +120,8 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
                     &model.profiles);
     if (Status s = sender_->Open(open); !s.ok()) return s;
     if (Status s = MayFetch(caller(), open.scope.tenant); !s.ok()) return s;
-    const auto tokens = static_cast<int32_t>(open.tokens.size());
-    const int64_t pages = cache::StateShape::PagesFor(tokens) - engine::FirstPageToSend(open.have_kv, tokens);
-    int64_t bytes = pages * model.spec().page_bytes + model.spec().state_bytes;
-    if (const std::optional<engine::CodedExport>& coded = sender_->coded(); coded.has_value()) {
-      const engine::ScdProfile& profile = coded->held->profile;
-      bytes = engine::ScdPayloadBytes(profile.shape, profile.points[coded->point], tokens);
-    }
-    if (Status s = service_.Take(bytes); !s.ok()) return s;
-    held_bytes_ = bytes;
+    if (Status s = service_.Take(sender_->prefix_bytes()); !s.ok()) return s;
+    held_bytes_ = sender_->prefix_bytes();
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
     wanted = {.request_id = extras.request_id,
               .scope = open.scope,
@@ -274,7 +266,7 @@ engine::PrefixSender::Limits TransferService::SenderLimits(const ServedModel& mo
 
 grpc::ServerUnaryReactor* TransferService::QuotePrefix(grpc::CallbackServerContext* context,
                                                        const v1::QuoteRequest* request, v1::QuoteResponse* response) {
-  auto* const call = new UnaryCall(gate_, *context, gate_.Arrive(*context, Rpc::kQuotePrefix, *request));
+  auto* const call = new UnaryCall(gate_, *context, gate_.Enter(*context, Rpc::kQuotePrefix, *request));
   if (call->Begin()) Quote(*request, *response, *call);
   return call;
 }
@@ -310,13 +302,13 @@ void TransferService::Quote(const v1::QuoteRequest& request, v1::QuoteResponse& 
 }
 
 Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
-  Arrival arrival = gate_.Arrive(*context, Rpc::kFetchPrefix, v1::ConsumerMessage::default_instance());
+  CallEntry entry = gate_.Enter(*context, Rpc::kFetchPrefix, v1::ConsumerMessage::default_instance());
   {
     const MutexLock lock(mu_);
     ++counts_.asked;
     ++counts_.open;
   }
-  auto* const call = new FetchCall(*this, *context, std::move(arrival));  // Deletes itself.
+  auto* const call = new FetchCall(*this, *context, std::move(entry));  // Deletes itself.
   if (call->Begin()) call->Listen();
   return call;
 }

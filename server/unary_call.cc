@@ -5,8 +5,8 @@
 
 namespace invar::server {
 
-UnaryCall::UnaryCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival)
-    : ServedCall(gate, context, std::move(arrival)) {}
+UnaryCall::UnaryCall(CallGate& gate, grpc::CallbackServerContext& context, CallEntry entry)
+    : ServedCall(gate, context, std::move(entry)) {}
 
 Status UnaryCall::TakeRoomFor(const google::protobuf::Message& response) {
   return gate().open_calls().Grows(open(), static_cast<int64_t>(response.SpaceUsedLong()), *gate().config());

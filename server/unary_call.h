@@ -12,7 +12,7 @@ namespace invar::server {
 class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
  public:
   // Make it with `new`: it deletes itself when it is over. As ServedCall.
-  UnaryCall(CallGate& gate, grpc::CallbackServerContext& context, Arrival arrival);
+  UnaryCall(CallGate& gate, grpc::CallbackServerContext& context, CallEntry entry);
 
   // Does the work and ends the call with what came of it. `work()` fills `response`, which lives until OnDone, and
   // gives a Status.

@@ -75,8 +75,19 @@ Status PrefixSender::Open(const OpenFrame& open) {
     return Protocol("open.have_state_tokens",
                     fmt::format("wants 0 to less than the {} tokens, got {}", open.tokens.size(), open.have_state));
   }
+  prefix_bytes_ = BytesOf(open);
   state_ = State::kOpen;
   return OkStatus();
+}
+
+int64_t PrefixSender::BytesOf(const OpenFrame& open) const {
+  const auto tokens = static_cast<int32_t>(open.tokens.size());
+  if (coded_.has_value()) {
+    const ScdProfile& profile = coded_->held->profile;
+    return ScdPayloadBytes(profile.shape, profile.points[coded_->point], tokens);
+  }
+  const int64_t pages = cache::StateShape::PagesFor(tokens) - FirstPageToSend(open.have_kv, tokens);
+  return pages * identity_.page_bytes + identity_.state_bytes;
 }
 
 void PrefixSender::Offer(PrefixPart part) {

@@ -200,6 +200,7 @@ TEST(PrefixSender, NeverSendsBeyondItsCredit) {
   const TransferIdentity identity = Identity(1000, 500);
   PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 300});
   ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(100)}).ok());
+  EXPECT_EQ(sender.prefix_bytes(), 2 * identity.page_bytes + identity.state_bytes) << "a page is 64 tokens";
   EXPECT_FALSE(sender.Next().has_value());
   sender.Offer(WholeOf(ImageOf(identity, 0, 100)));
   ASSERT_TRUE(std::holds_alternative<ManifestFrame>(sender.Next().value()));
