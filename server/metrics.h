@@ -1,9 +1,11 @@
-// Every metric of the daemon. Names, types, units and help stand in the tables of metrics.cc; docs/METRICS.md is made
-// from them. Two kinds: numbers read from snapshots at scrape time, and histograms and counters fed by events.
+// The metrics of the daemon. Names, types, units and help stand in the tables of metrics/, a file a part;
+// docs/METRICS.md is made from them. Two kinds: numbers read from snapshots at scrape time, and histograms and counters
+// fed by events, which are counted here.
 // Labels are few enums, never tenants or request ids, so that the number of series is constant.
 // Threads: any.
 #pragma once
 
+#include <prometheus/client_metric.h>
 #include <prometheus/histogram.h>
 
 #include <array>
@@ -48,7 +50,14 @@ struct PreparingReport {
   int64_t share_refusals = 0;  // Their tenant had its share.
 };
 
-// What a scrape reads besides the event-fed numbers.
+// What events have added up to.
+struct MetricEvents {
+  std::array<std::array<int64_t, kCodeCount>, kRpcCount> calls{};  // That ended, by rpc and code.
+  std::array<int64_t, kRefusalCount> refusals{};
+  std::array<prometheus::ClientMetric, kSampleCount> samples{};
+};
+
+// What a scrape reads.
 struct MetricsSnapshot {
   std::string model;  // Empty while loading.
   std::optional<models::ModelSpec> spec;
@@ -60,6 +69,7 @@ struct MetricsSnapshot {
   PreparingReport preparing;
   TransferCounts transfer;  // Of prefixes that others asked for.
   int64_t kernel_scratch_bytes = 0;
+  MetricEvents events;  // Metrics fills it in.
 };
 
 class Metrics {
@@ -72,7 +82,7 @@ class Metrics {
   int64_t refusals(const Refusal refusal) const { return refusals_[static_cast<size_t>(refusal)]; }
 
   // The exposition text of Prometheus.
-  std::string Text(const MetricsSnapshot& snapshot) const;
+  std::string Text(MetricsSnapshot snapshot) const;
 
  private:
   const bool vllm_aliases_;
@@ -81,6 +91,8 @@ class Metrics {
   std::array<std::atomic<int64_t>, kRefusalCount> refusals_{};
 };
 
+// The page for `snapshot`, with its events.
+std::string MetricsPage(const MetricsSnapshot& snapshot, bool vllm_aliases);
 // docs/METRICS.md.
 std::string PrintMetricsDocs();
 
