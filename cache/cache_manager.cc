@@ -77,15 +77,6 @@ std::optional<PrefixImage> CacheManager::CopyCached(const PrefixQuery& query, co
   return impl_->memory.CopyCached(query, first_page, now);
 }
 
-std::vector<std::vector<std::byte>> CacheManager::CopyPages(const PrefixLease& lease, const int32_t begin,
-                                                            const int32_t end) const {
-  return PrefixCache::CopyPages(lease, begin, end);
-}
-
-PrefixImage CacheManager::CopyOf(const PrefixLease& lease, const int32_t tokens, const int32_t first_page) const {
-  return impl_->memory.CopyOf(lease, tokens, first_page);
-}
-
 bool CacheManager::Adopt(const Scope& scope, const std::span<const TokenId> tokens, const PrefixImage& image,
                          const TimeNs now) {
   return impl_->memory.Adopt({.scope = scope,

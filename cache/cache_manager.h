@@ -52,10 +52,6 @@ class CacheManager {
   // A copy of what memory has of `query`: up to the deepest point at most at its resume_limit, here at most all of its
   // tokens. Pages from `first_page` on, or from the one that the point lies in where that is before. Nullopt: nothing.
   std::optional<PrefixImage> CopyCached(const PrefixQuery& query, int32_t first_page, TimeNs now);
-  // Of the pages [begin, end) that a sequence holds.
-  std::vector<std::vector<std::byte>> CopyPages(const PrefixLease& lease, int32_t begin, int32_t end) const;
-  // Alike of what a sequence holds after `tokens` tokens, which all have run. Requires: it has not given its pages up.
-  PrefixImage CopyOf(const PrefixLease& lease, int32_t tokens, int32_t first_page) const;
   // Takes up what another instance computed for the first image.end of `tokens`, into memory that is free or only
   // cached. Where that does not suffice, or what the pages hang on has gone meanwhile, nothing is kept: false.
   bool Adopt(const Scope& scope, std::span<const TokenId> tokens, const PrefixImage& image, TimeNs now);

@@ -3,7 +3,8 @@
 // the steps and chunks (tests/engine/transfer/plan_transfer_test.cc).
 //
 //   here      queue + lacking / rate
-//   as it is  what a producer has cached goes out at once; what it must run goes out behind each of its steps
+//   as it is  what a producer has cached goes out at once; what it must run goes out layer by layer, of a short prompt
+//             behind each of its steps
 //   part      only what a producer has cached, and the rest is run here behind it
 //   codes     run there, but for those that lie ready; what closes them comes behind the last step, and the making of a
 //             prefix of them behind all
@@ -50,6 +51,7 @@ struct PrefixSize {
   int32_t page_tokens = 1;
   int64_t page_bytes = 0;
   int64_t state_bytes = 0;
+  int32_t layers = 1;
 };
 
 // A point of the profile.

@@ -24,12 +24,14 @@
 
 namespace invar::engine {
 
-// Pages, or codes, that follow those of the parts before; the first part says where they begin.
+// All of a prefix that lay ready, or what follows the parts before of one that is run, or its codes.
 struct PrefixPart {
-  int32_t first_page = 0;  // Of the whole prefix,
-  int32_t end = 0;         // and how far it reaches.
+  int32_t first_page = 0;   // Of the whole prefix,
+  int32_t end = 0;          // and how far it reaches,
+  int32_t piece_pages = 0;  // and, of one that is run, in what pieces (ManifestFrame).
   std::vector<std::vector<std::byte>> pages = {};
-  std::vector<std::byte> state = {};  // With the last part.
+  std::vector<std::byte> state = {};
+  std::vector<LayerPart> layers = {};
   std::vector<CodedPart> codes = {};
   bool is_last = false;
 };

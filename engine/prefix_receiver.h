@@ -38,6 +38,11 @@ class PrefixReceiver {
 
  private:
   enum class State { kOpened, kGranted, kComplete };
+  struct Refusal {
+    TransferFault fault;
+    std::string why;
+  };
+  std::optional<Refusal> WhyNot(const ManifestFrame& manifest) const;
   std::vector<ConsumerFrame> OnManifest(const ManifestFrame& manifest);
   // Whether the producer is what it must be, and sends what was asked for. Errors: kRefused.
   std::optional<std::string> WhyRefused(const ManifestFrame& manifest) const;

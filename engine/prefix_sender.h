@@ -51,6 +51,8 @@ class PrefixSender {
   int64_t BytesOf(const OpenFrame& open) const;
   Status OnGrant(const GrantFrame& grant);
   Status OnCredit(uint64_t epoch, int64_t bytes);
+  void Announce(PrefixPart& part);
+  void OfferLayer(const LayerPart& part);
   bool IsThere(const ChunkHeader& chunk) const;
   ChunkFrame NextChunk();
 
@@ -63,8 +65,14 @@ class PrefixSender {
   int64_t prefix_bytes_ = 0;
   State state_ = State::kNew;
   bool acknowledged_ = false;
-  cache::PrefixImage image_;                   // As far as it was offered; pages that have gone are empty.
-  std::vector<std::vector<std::byte>> codes_;  // Of each layer, alike.
+  // What was offered of each layer, of a prefix that is run.
+  struct Offered {
+    int32_t pages = 0;
+    bool state = false;
+  };
+  cache::PrefixImage image_;
+  std::vector<Offered> offered_;
+  std::vector<std::vector<std::byte>> codes_;  // Of each layer, as far as they were offered.
   bool is_whole_ = false;
   ManifestFrame manifest_;
   ChunkPlan plan_;

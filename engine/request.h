@@ -1,6 +1,7 @@
 // What crosses threads: plain data in (Request), plain data out (TokenEvent through an EventSink).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,7 +13,6 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
-#include "cache/prefix_image.h"
 #include "engine/scd_profiles.h"
 
 namespace invar::engine {
@@ -83,8 +83,8 @@ struct Request {
     bool coded = false;         // And from one of other weights, in codes: the answer is approximate then.
     std::string producer = {};  // The one that is known to have it; empty: any.
   } transfer;
-  // Given: its KV goes out in pages from this one on, each as soon as nothing will be written into it any more
-  // (PrefixPagesEvent), and what is left, with the state, with FinishedEvent. Of requests that generate nothing.
+  // Given: its KV goes out in pages from this one on, and the state after all of it, layer by layer and each as soon as
+  // nothing will be written into it any more (PrefixLayersEvent). Of requests that generate nothing.
   std::optional<int32_t> export_from_page;
   // Given: codes of its prompt go out, each as soon as it is certain (PrefixCodesEvent). Of requests that generate
   // nothing and read nothing from the cache.
@@ -150,9 +150,16 @@ struct DeltaEvent {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;  // One a token where asked for.
 };
-// The next pages of a request that gives its prefix away; in order, without gaps.
-struct PrefixPagesEvent {
-  std::vector<std::vector<std::byte>> pages;
+// What a layer adds to a prefix that is given away: KV of the pages behind those of before, side by side, and with the
+// last of them the state.
+struct LayerPart {
+  int32_t layer = 0;  // Of TransferIdentity::layers.
+  std::vector<std::byte> kv = {};
+  std::vector<std::byte> state = {};
+};
+struct PrefixLayersEvent {
+  int32_t piece_pages = 0;  // They come in pieces of so many pages, counted from the last one.
+  std::vector<LayerPart> parts = {};
 };
 // Alike, codes.
 struct PrefixCodesEvent {
@@ -172,14 +179,13 @@ struct FinishedEvent {
   std::optional<ViewReport> view;                // Alike, for approximation.
   int64_t kv_bytes = 0;                          // What full KV and state of the sequence take at the end.
   std::vector<TokenLogprob> prompt_logprobs;     // Of prompt tokens 1 and on: nothing comes before the first.
-  std::optional<cache::PrefixImage> image;       // The rest of a prefix that is given away.
   TimeNs queued_for = 0, prefill_for = 0, decode_for = 0, first_token_after = 0;
 };
 struct FailedEvent {
   Status status;  // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutting down), INTERNAL.
 };
 using TokenEvent =
-    std::variant<StartedEvent, DeltaEvent, PrefixPagesEvent, PrefixCodesEvent, FinishedEvent, FailedEvent>;
+    std::variant<StartedEvent, DeltaEvent, PrefixLayersEvent, PrefixCodesEvent, FinishedEvent, FailedEvent>;
 
 // Where a request's events go. Called on the engine thread; must not block and must not call the engine back.
 // Exactly one Finished or Failed ends the stream.

@@ -30,16 +30,30 @@
 
 namespace invar::engine {
 
-inline constexpr int32_t kTransferProtocol = 2;
+inline constexpr int32_t kTransferProtocol = 3;
 // Payload of one chunk at most. Large enough for the rate of a link, small enough to check from a core's cache, and
 // with its message below what gRPC takes by default (4 MiB).
 inline constexpr int64_t kChunkBytesMax = int64_t{1} << 20;
-// A prefix in codes of at least kStreamTokens goes out in pieces of so many tokens while it still runs; below, the
-// messages would cost more than the head start gives (SGLang #23515 lost 18 % at 256 tokens, and won from 1K on).
+// Chunks of one transfer at most: 1 MiB each of more than any memory, and what a plan of them takes is small.
+inline constexpr int64_t kChunksMax = int64_t{1} << 18;
+// A prefix of at least kStreamTokens goes out layer by layer while a step still runs, in codes in pieces of so many
+// tokens; below, the messages would cost more than the head start gives (SGLang #23515 lost 18 % at 256 tokens, and won
+// from 1K on).
 inline constexpr int32_t kStreamTokens = 1024;
 inline constexpr int32_t kStreamPieceTokens = 256;
 // Both sides send something at least so often; below any lease that may be configured.
 inline constexpr TimeNs kTransferBeatNs = 250'000'000;
+
+// What a layer has of every page and of the state, behind what those before it have.
+struct LayerBytes {
+  int64_t page = 0;
+  int64_t state = 0;
+
+  bool operator==(const LayerBytes&) const = default;
+};
+// In the order in which a forward is done with them: the layers of the stack, then what is only certain at its end: the
+// multi-token head's with the last layers that lie beside it, or all of a model that does not say.
+std::vector<LayerBytes> LayersOf(const models::ModelSpec& spec);
 
 // What two instances must agree in, one by one.
 struct TransferIdentity {
@@ -53,7 +67,8 @@ struct TransferIdentity {
   int32_t page_tokens = 0;
   int64_t page_bytes = 0;
   int64_t state_bytes = 0;
-  std::string profile;  // Of a calibration between other weights; empty: exact.
+  std::vector<LayerBytes> layers;  // Of these; none: they cross as a whole.
+  std::string profile;             // Of a calibration between other weights; empty: exact.
 
   bool operator==(const TransferIdentity&) const = default;
 };
@@ -75,10 +90,10 @@ enum class ChunkCodec : int32_t { kRaw = 1, kScd = 2 };
 struct ChunkHeader {
   int64_t index = 0;
   ChunkKind kind = ChunkKind::kKv;
-  int32_t layer = -1;  // -1: all layers, as pages and states hold them.
+  int32_t layer = 0;  // Of TransferIdentity::layers; of codes, of the stack.
   int32_t token_begin = 0;
   int32_t token_end = 0;  // Of a state, both are the number of tokens before it; of codes, those that it needs.
-  int64_t offset = 0;     // Of its first byte in the page of token_begin, in the state, or in the layer's codes.
+  int64_t offset = 0;     // Of its first byte in the layer's part of the page of token_begin, of the state or of codes.
   int64_t bytes = 0;
   ChunkCodec codec = ChunkCodec::kRaw;
 
@@ -115,6 +130,9 @@ struct ManifestFrame {
   int32_t first_page = 0;
   int32_t end = 0;  // Tokens.
   int64_t chunk_bytes = kChunkBytesMax;
+  // KV goes out in pieces of so many pages, counted from the last one, the layers of each one after another; 0: all of
+  // it is one.
+  int32_t piece_pages = 0;
   ChunkCodec codec = ChunkCodec::kRaw;
   std::string point = {};  // Of kScd.
 };
@@ -154,32 +172,40 @@ class RootHash {
 class ChunkPlan {
  public:
   ChunkPlan() = default;
-  // Of kRaw. Requires: the manifest was checked.
+  // Of kRaw: piece after piece, layer after layer; a layer's state behind its last pages. Requires: the manifest was
+  // checked.
   explicit ChunkPlan(const ManifestFrame& manifest);
   // Of kScd: codes in the order in which their producer has them, then by layer.
   ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const ScdPoint& point);
-  int64_t count() const { return is_coded_ ? std::ssize(codes_) : kv_chunks_ + state_chunks_; }
-  int64_t total_bytes() const { return is_coded_ ? code_bytes_ : pages_ * page_bytes_ + state_bytes_; }
-  int32_t pages() const { return static_cast<int32_t>(pages_); }
-  ChunkHeader At(int64_t index) const;
+  int64_t count() const { return std::ssize(chunks_); }
+  int64_t total_bytes() const { return total_bytes_; }
+  int32_t pages() const { return pages_; }
+  const ChunkHeader& At(const int64_t index) const { return chunks_[static_cast<size_t>(index)]; }
   // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's
   // sizes.
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
 
  private:
-  ManifestFrame manifest_;
-  int64_t page_bytes_ = 0;
-  int64_t state_bytes_ = 0;
-  int64_t pages_ = 0;
+  struct Layer {
+    int64_t page_offset = 0;
+    int64_t state_offset = 0;
+    LayerBytes bytes;
+  };
+  void AddKv(int32_t layer, int32_t begin, int32_t end);  // Of pages from first_page_ on.
+  void AddState(int32_t layer);
+  void Add(ChunkHeader header);
+
+  int32_t first_page_ = 0;
+  int32_t end_ = 0;
+  int32_t pages_ = 0;
   int64_t chunk_bytes_ = 0;
-  int64_t pages_per_chunk_ = 1;  // Where a page is no larger than a chunk,
-  int64_t chunks_per_page_ = 1;  // else this.
-  int64_t kv_chunks_ = 0;
-  int64_t state_chunks_ = 0;
-  bool is_coded_ = false;
-  std::vector<ChunkHeader> codes_;
-  int64_t code_bytes_ = 0;
+  std::vector<Layer> layers_;  // Of kRaw.
+  std::vector<ChunkHeader> chunks_;
+  int64_t total_bytes_ = 0;
 };
+
+// What a plan of `manifest` has at most; told without making it. `bytes`: of all.
+int64_t ChunksAtMost(const ManifestFrame& manifest, int64_t bytes);
 
 // The first page that must be sent where a consumer with KV of `have_kv` positions gets `end` tokens.
 int32_t FirstPageToSend(int32_t have_kv, int32_t end);

@@ -19,6 +19,7 @@ constexpr size_t kIdentityBytesMax = 1024;
 constexpr size_t kTenantBytesMax = 64;
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kPointBytesMax = 128;
+constexpr int kLayersMax = 1024;
 constexpr size_t kWhyBytesMax = 1024;
 
 Status NoFrame() { return InvalidArgument("frame: give one", "frame"); }
@@ -41,6 +42,10 @@ void Fill(const engine::TransferIdentity& identity, v1::TransferIdentity& proto)
   proto.set_page_bytes(identity.page_bytes);
   proto.set_state_bytes(identity.state_bytes);
   proto.set_profile(identity.profile);
+  for (const engine::LayerBytes& layer : identity.layers) {
+    proto.add_layer_page_bytes(layer.page);
+    proto.add_layer_state_bytes(layer.state);
+  }
 }
 
 // `message`: the one that it is a part of.
@@ -53,6 +58,14 @@ StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& prot
       return s;
     }
   }
+  if (proto.layer_page_bytes_size() > kLayersMax) return TooLong("an identity");
+  if (proto.layer_page_bytes_size() != proto.layer_state_bytes_size()) {
+    return InvalidArgument("transfer: layers of an identity have pages and states");
+  }
+  std::vector<engine::LayerBytes> layers;
+  for (int i = 0; i < proto.layer_page_bytes_size(); ++i) {
+    layers.push_back({.page = proto.layer_page_bytes(i), .state = proto.layer_state_bytes(i)});
+  }
   return engine::TransferIdentity{.protocol = proto.protocol(),
                                   .fingerprint = proto.fingerprint(),
                                   .numerics_id = proto.numerics_id(),
@@ -63,6 +76,7 @@ StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& prot
                                   .page_tokens = proto.page_tokens(),
                                   .page_bytes = proto.page_bytes(),
                                   .state_bytes = proto.state_bytes(),
+                                  .layers = std::move(layers),
                                   .profile = proto.profile()};
 }
 
@@ -135,6 +149,7 @@ v1::ProducerMessage ToMessage(engine::ProducerFrame frame) {
                           proto.set_chunk_bytes(manifest.chunk_bytes);
                           proto.set_codec(static_cast<v1::ChunkCodec>(manifest.codec));
                           proto.set_point(manifest.point);
+                          proto.set_piece_pages(manifest.piece_pages);
                         },
                         [&](engine::ChunkFrame& chunk) {
                           v1::ProducerMessage::Chunk& proto = *message.mutable_chunk();
@@ -194,6 +209,7 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
                                                          .first_page = message.manifest().first_page(),
                                                          .end = message.manifest().end_tokens(),
                                                          .chunk_bytes = message.manifest().chunk_bytes(),
+                                                         .piece_pages = message.manifest().piece_pages(),
                                                          .codec = static_cast<ChunkCodec>(message.manifest().codec()),
                                                          .point = message.manifest().point()});
     }

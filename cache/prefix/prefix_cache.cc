@@ -413,20 +413,6 @@ std::optional<PrefixImage> PrefixCache::CopyCached(const PrefixQuery& query, con
   return image;
 }
 
-std::vector<std::vector<std::byte>> PrefixCache::CopyPages(const PrefixLease& lease, const int32_t begin,
-                                                           const int32_t end) {
-  std::vector<std::vector<std::byte>> pages;
-  for (int32_t page = begin; page < end; ++page) pages.push_back(BytesOf(lease.pages_.ref(page).bytes()));
-  return pages;
-}
-
-PrefixImage PrefixCache::CopyOf(const PrefixLease& lease, const int32_t tokens, const int32_t first_page) const {
-  PrefixImage image{.first_page = std::min(first_page, tokens / kernels::kPageTokens), .end = tokens};
-  image.pages = CopyPages(lease, image.first_page, shape_.PagesFor(tokens));
-  if (has_state_) image.state = BytesOf(lease.slot_.bytes());
-  return image;
-}
-
 std::vector<Node*> PrefixCache::ResumableNodes() const {
   std::vector<Node*> nodes;
   std::unordered_set<const Node*> without_kv;  // Or below one without.

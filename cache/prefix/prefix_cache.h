@@ -70,8 +70,6 @@ class PrefixCache {
   // nothing is kept: false.
   bool Adopt(const KeptPrefix& kept, TimeNs now);
   std::optional<PrefixImage> CopyCached(const PrefixQuery& query, int32_t first_page, TimeNs now);
-  static std::vector<std::vector<std::byte>> CopyPages(const PrefixLease& lease, int32_t begin, int32_t end);
-  PrefixImage CopyOf(const PrefixLease& lease, int32_t tokens, int32_t first_page) const;
   // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the most recently used first.
   std::vector<Node*> ResumableNodes() const;
 

@@ -76,6 +76,9 @@ void Admission::TakeSnapshot() {
       view.pages_max = sequence->pages_max();
       view.span_end = view.saved_tokens + view.pages_max * kernels::kPageTokens;
     }
+    if (const LayerExport* const layers = sequence->layers(); layers != nullptr) {
+      view.span_end = layers->SpanEnd(view.computed);
+    }
     if (const ScdExport* const coding = sequence->coding(); coding != nullptr) {
       view.span_end = coding->SpanEnd(view.computed);
     }

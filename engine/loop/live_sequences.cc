@@ -26,9 +26,15 @@ void LiveSequences::Add(Submission submission, const int32_t output_limit, const
   if (const Request& request = submission.request; request.approximation.has_value()) {
     view = std::make_unique<ServedView>(model_, *request.approximation, static_cast<int32_t>(request.prompt.size()));
   }
-  live_.emplace(submission.id,
-                std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink),
-                                           output_limit, tokenizer, std::move(view), submission.at));
+  std::unique_ptr<LayerExport> layers;
+  if (const Request& request = submission.request; request.export_from_page.has_value()) {
+    layers = std::make_unique<LayerExport>(model_.spec(), *request.export_from_page,
+                                           static_cast<int32_t>(request.prompt.size()), step_tokens_, *submission.sink);
+  }
+  auto sequence = std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink),
+                                             output_limit, tokenizer, std::move(view), submission.at);
+  sequence->SetLayers(std::move(layers));
+  live_.emplace(submission.id, std::move(sequence));
 }
 
 void LiveSequences::Admit(Sequence& sequence, const cache::PrefixQuery& query) {
@@ -59,16 +65,14 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
                              model_.spec().state_bytes};
 }
 
-// What a preempted one runs again has gone out already.
 void LiveSequences::Export(Sequence& sequence) {
-  const int32_t whole = sequence.computed() / kernels::kPageTokens;
-  if (!sequence.request().export_from_page.has_value() || whole <= sequence.next_export()) return;
-  sequence.Export(cache_.CopyPages(sequence.lease(), sequence.next_export(), whole));
-}
-
-void LiveSequences::ExportCodes(Sequence& sequence) {
-  if (sequence.coding() == nullptr) return;
   const cache::CacheMemory& memory = cache_.memory();
+  if (sequence.layers() != nullptr) {
+    sequence.layers()->Ran(
+        {.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()}, .lease = &sequence.lease()},
+        sequence.computed());
+  }
+  if (sequence.coding() == nullptr) return;
   const ScdSequence at{.model = model_,
                        .memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
                        .pages = sequence.lease().pages().ids(),
@@ -79,17 +83,13 @@ void LiveSequences::ExportCodes(Sequence& sequence) {
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {
   std::optional<ViewReport> view = ReportView(sequence);
-  std::optional<cache::PrefixImage> image;
-  if (sequence.request().export_from_page.has_value()) {
-    image = cache_.CopyOf(sequence.lease(), sequence.computed(), sequence.next_export());
-  }
   cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
   std::optional<SpeculationReport> speculation = speculator_.End(sequence);
   if (speculation.has_value()) {
     speculation->slow_tier_bytes = sequence.away_pages() * model_.spec().page_bytes;
     speculation->slow_tier_bytes_read = sequence.streamed_bytes();
   }
-  sequence.Finish(kv_bytes, std::move(speculation), std::move(view), std::move(image), clock_.Now());
+  sequence.Finish(kv_bytes, std::move(speculation), std::move(view), clock_.Now());
   ++(sequence.finish_reason() == FinishReason::kStop ? stats_.finished_stop : stats_.finished_length);
   shares_.Leave(sequence.request().tenant);
   live_.erase(sequence.id());

@@ -28,10 +28,17 @@ class LiveSequences {
  public:
   using Map = std::map<SequenceId, std::unique_ptr<Sequence>>;  // Ordered by id, which is the order of arrival.
 
-  // Requires: all outlive this. Effects: every move is counted in `stats`.
-  LiveSequences(models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound, Speculator& speculator,
-                const Clock& clock, EngineStats& stats)
-      : model_(model), cache_(cache), inbound_(inbound), speculator_(speculator), clock_(clock), stats_(stats) {}
+  // `step_tokens`: of one sequence in one step at most. Requires: all outlive this. Effects: every move is counted in
+  // `stats`.
+  LiveSequences(const int32_t step_tokens, models::Model& model, cache::CacheManager& cache, InboundPrefixes& inbound,
+                Speculator& speculator, const Clock& clock, EngineStats& stats)
+      : step_tokens_(step_tokens),
+        model_(model),
+        cache_(cache),
+        inbound_(inbound),
+        speculator_(speculator),
+        clock_(clock),
+        stats_(stats) {}
 
   Map::const_iterator begin() const { return live_.begin(); }
   Map::const_iterator end() const { return live_.end(); }
@@ -47,10 +54,8 @@ class LiveSequences {
   // Requires: what the scheduler promised, so that there is memory for it.
   void Admit(Sequence& sequence, const cache::PrefixQuery& query);
   void Preempt(Sequence& sequence);
-  // What has run of a prefix that is given away and has not gone out yet goes out, in whole pages.
+  // What has run of a prefix that is given away, as it is or in codes, and has not gone out yet goes out.
   void Export(Sequence& sequence);
-  // Alike of codes.
-  void ExportCodes(Sequence& sequence);
   // The sequence is gone after either. `kv_bytes`: what its full KV takes at the end. `counter`: of `stats`.
   void Finish(Sequence& sequence, int64_t kv_bytes);
   void Fail(Sequence& sequence, Status status, int64_t& counter);
@@ -67,6 +72,7 @@ class LiveSequences {
   std::optional<ViewReport> ReportView(const Sequence& sequence) const;
 
   // Set at construction.
+  const int32_t step_tokens_;
   models::Model& model_;
   cache::CacheManager& cache_;
   InboundPrefixes& inbound_;

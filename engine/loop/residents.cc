@@ -174,7 +174,7 @@ void Residents::ComeBackAtEnd(Sequence& sequence) {
 
 bool Residents::MayBeAway(const Sequence& sequence) const {
   // What is exported is copied from its own pages.
-  const bool exports = sequence.request().export_from_page.has_value() || sequence.coding() != nullptr;
+  const bool exports = sequence.layers() != nullptr || sequence.coding() != nullptr;
   return sequence.view() == nullptr && !exports && !sequence.request().speculation.compressor.empty();
 }
 

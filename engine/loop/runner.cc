@@ -40,9 +40,16 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
       view = served->At(Position(span.first));
       observer = served->ObserverOf(span.first, span.first + span.length);
     }
-    ScdExport* const coding = work[i].sequence->coding();
-    if (coding != nullptr) coding->Begin(span.first);
     const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
+    models::LayerObserver* layers = nullptr;
+    if (ScdExport* const coding = work[i].sequence->coding(); coding != nullptr) {
+      coding->Begin(span.first);
+      layers = coding;
+    } else if (LayerExport* const given = work[i].sequence->layers(); given != nullptr) {
+      given->Begin({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()}, .lease = &lease},
+                   std::max(there, span.first), span.first + span.length);
+      layers = given;
+    }
     batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
                       .pages = lease.pages().ids(),
@@ -54,7 +61,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .away = sequence.round().stream.get(),
                       .away_pages = sequence.away_pages(),
                       .observer = observer,
-                      .layer_observer = coding,
+                      .layer_observer = layers,
                       .state_log = log});
     rows += span.logits_rows;
   }

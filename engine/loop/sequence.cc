@@ -35,7 +35,6 @@ Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSi
       submitted_at_(now),
       tokens_(request_.prompt),
       view_(std::move(view)),
-      next_export_(request_.export_from_page.value_or(0)),
       coding_(request_.coded_export.has_value()
                   ? std::make_unique<ScdExport>(request_.coded_export->held, request_.coded_export->point,
                                                 static_cast<int32_t>(request_.prompt.size()))
@@ -107,11 +106,6 @@ void Sequence::Landed(const InboundPrefixes::Landed& landed) {
   if (landed.end > 0) SetProvenance(landed.provenance);
 }
 
-void Sequence::Export(std::vector<std::vector<std::byte>> pages) {
-  next_export_ += static_cast<int32_t>(pages.size());
-  sink_->Push(PrefixPagesEvent{std::move(pages)});
-}
-
 cache::PrefixLease Sequence::Preempt() {
   MoveTo(SequenceState::kWaiting);
   asked_tiers_ = false;
@@ -164,7 +158,7 @@ std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool
 }
 
 void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> speculation,
-                      std::optional<ViewReport> view, std::optional<cache::PrefixImage> image, const TimeNs now) {
+                      std::optional<ViewReport> view, const TimeNs now) {
   MoveTo(SequenceState::kEnded);
   lease_.reset();
   reuse_.computed_tokens = prompt_tokens_run_;
@@ -179,8 +173,7 @@ void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> s
                       .speculation = std::move(speculation),
                       .view = std::move(view),
                       .kv_bytes = kv_bytes,
-                      .prompt_logprobs = std::move(prompt_logprobs_),
-                      .image = std::move(image)};
+                      .prompt_logprobs = std::move(prompt_logprobs_)};
   const bool stop_string = std::holds_alternative<std::string>(matched_);
   if (detokenizer_.has_value() && !stop_string) event.text_tail = stop_.Flush() + detokenizer_->Finish();
   const TimeNs first = first_token_at_.value_or(now);

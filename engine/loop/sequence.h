@@ -30,6 +30,7 @@
 #include "engine/slow/away_kv.h"
 #include "engine/slow/round.h"
 #include "engine/transfer/inbound_prefixes.h"
+#include "engine/transfer/layer_export.h"
 #include "engine/transfer/scd_export.h"
 #include "models/text.h"
 
@@ -147,10 +148,10 @@ class Sequence {
   void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
   // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
   bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
-  // Of one that gives its prefix away: the next page that goes out.
-  int32_t next_export() const { return next_export_; }
-  void Export(std::vector<std::vector<std::byte>> pages);
-  // Of one that gives codes of its prefix away; else null.
+  // Of one that gives its prefix away, or codes of it; else null.
+  LayerExport* layers() { return layers_.get(); }
+  const LayerExport* layers() const { return layers_.get(); }
+  void SetLayers(std::unique_ptr<LayerExport> layers) { layers_ = std::move(layers); }
   ScdExport* coding() { return coding_.get(); }
   const ScdExport* coding() const { return coding_.get(); }
   void ExportCodes(std::vector<CodedPart> parts) { sink_->Push(PrefixCodesEvent{std::move(parts)}); }
@@ -158,7 +159,7 @@ class Sequence {
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
   void Finish(int64_t kv_bytes, std::optional<SpeculationReport> speculation, std::optional<ViewReport> view,
-              std::optional<cache::PrefixImage> image, TimeNs now);
+              TimeNs now);
   void Fail(Status status);
 
   FinishReason finish_reason() const { return finish_reason_; }
@@ -203,7 +204,7 @@ class Sequence {
   std::optional<int64_t> peer_ticket_;
   InboundPrefixes::Landed landed_;
   std::string provenance_;
-  int32_t next_export_ = 0;
+  std::unique_ptr<LayerExport> layers_;
   const std::unique_ptr<ScdExport> coding_;
 
   // Output.

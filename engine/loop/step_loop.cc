@@ -119,7 +119,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       slow_tier_(slow == nullptr ? nullptr
                                  : std::make_unique<SlowTier>(std::move(slow), options.slow_tier.staging_bytes, spec(),
                                                               cache_, clock)),
-      live_(runner_.model(), cache_, inbound_, speculator_, clock, stats_),
+      live_(std::min(options.prefill_chunk_tokens, options.max_batch_tokens), runner_.model(), cache_, inbound_,
+            speculator_, clock, stats_),
       admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_, live_,
                  clock),
       rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
@@ -298,8 +299,8 @@ void StepLoop::Settle(Sequence& sequence, const End end) {
   // Its tokens are all there; what they were computed from is computed again.
   if (end == End::kLost) return live_.Preempt(sequence);
   cache_.Commit(sequence.lease(), sequence.computed_tokens(), clock_.Now());
-  live_.ExportCodes(sequence);
-  if (end != End::kFinished) return live_.Export(sequence);
+  live_.Export(sequence);
+  if (end != End::kFinished) return;
   residents_.ComeBackAtEnd(sequence);
   live_.Finish(sequence, KvBytes(sequence));
 }

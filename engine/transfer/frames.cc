@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "base/crc32c.h"
@@ -33,15 +34,53 @@ HeaderWords WordsOf(const uint64_t epoch, const ChunkHeader& header) {
           static_cast<int64_t>(header.codec)};
 }
 
+// As a sentence prints them.
+std::string Printed(const std::vector<LayerBytes>& layers) {
+  std::string words;
+  for (const LayerBytes& layer : layers) {
+    words += fmt::format("{}{}+{}", words.empty() ? "" : ", ", layer.page, layer.state);
+  }
+  return words;
+}
+const auto& Printed(const auto& value) { return value; }
+
 template <typename T>
 bool Differs(std::optional<IdentityDifference>& out, const char* const field, const T& consumer, const T& producer) {
   if (consumer == producer) return false;
   out = {.field = field,
-         .sentence = fmt::format("{} differs: '{}' on the consumer, '{}' on the producer", field, consumer, producer)};
+         .sentence = fmt::format("{} differs: '{}' on the consumer, '{}' on the producer", field, Printed(consumer),
+                                 Printed(producer))};
   return true;
 }
 
 }  // namespace
+
+std::vector<LayerBytes> LayersOf(const models::ModelSpec& spec) {
+  std::vector<LayerBytes> layers(static_cast<size_t>(spec.attention_layers + spec.recurrent_layers) + 1);
+  LayerBytes* last_attention = &layers.back();
+  LayerBytes* last_recurrent = &layers.back();
+  LayerBytes left{.page = spec.page_bytes, .state = spec.state_bytes};
+  const std::vector<int64_t>& pages = spec.attention.page_offsets_bytes;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    last_attention = &layers[static_cast<size_t>(spec.attention.layers[i].value())];
+    last_attention->page = (i + 1 < pages.size() ? pages[i + 1] : spec.page_bytes) - pages[i];
+    left.page -= last_attention->page;
+  }
+  const std::vector<models::RecurrentLayerState>& states = spec.recurrent_states;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const int64_t begin = states[i].recurrent_offset_bytes;
+    last_recurrent = &layers[static_cast<size_t>(states[i].layer.value())];
+    last_recurrent->state = (i + 1 < states.size() ? states[i + 1].recurrent_offset_bytes : spec.state_bytes) - begin;
+    left.state -= last_recurrent->state;
+  }
+  // The head's part lies behind the last layer's, which waits for it.
+  if (spec.mtp.served()) {
+    left.page += std::exchange(last_attention->page, 0);
+    left.state += std::exchange(last_recurrent->state, 0);
+  }
+  layers.back() = left;
+  return layers;
+}
 
 TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer) {
   return {.fingerprint = spec.fingerprint,
@@ -53,6 +92,7 @@ TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer
           .page_tokens = kPageTokens,
           .page_bytes = spec.page_bytes,
           .state_bytes = spec.state_bytes,
+          .layers = LayersOf(spec),
           .profile = {}};
 }
 
@@ -66,7 +106,8 @@ std::optional<IdentityDifference> DifferenceOf(const TransferIdentity& consumer,
          differ("mtp", &TransferIdentity::mtp) || differ("attention_layers", &TransferIdentity::attention_layers) ||
          differ("recurrent_layers", &TransferIdentity::recurrent_layers) ||
          differ("page_tokens", &TransferIdentity::page_tokens) || differ("page_bytes", &TransferIdentity::page_bytes) ||
-         differ("state_bytes", &TransferIdentity::state_bytes) || differ("profile", &TransferIdentity::profile));
+         differ("state_bytes", &TransferIdentity::state_bytes) || differ("layers", &TransferIdentity::layers) ||
+         differ("profile", &TransferIdentity::profile));
   return out;
 }
 
@@ -106,11 +147,12 @@ RootHash::RootHash(const uint64_t epoch, const ManifestFrame& manifest) {
       .AddFramed(identity.tokenizer)
       .AddFramed(identity.profile)
       .AddFramed(manifest.point);
-  const std::array<int64_t, 12> words = {
+  const std::array<int64_t, 13> words = {
       static_cast<int64_t>(epoch), identity.protocol,    identity.mtp ? 1 : 0, identity.attention_layers,
       identity.recurrent_layers,   identity.page_tokens, identity.page_bytes,  identity.state_bytes,
-      manifest.first_page,         manifest.end,         manifest.chunk_bytes, static_cast<int64_t>(manifest.codec)};
-  builder_.Add(std::as_bytes(std::span(words)));
+      manifest.first_page,         manifest.end,         manifest.chunk_bytes, static_cast<int64_t>(manifest.codec),
+      manifest.piece_pages};
+  builder_.Add(std::as_bytes(std::span(words))).Add(std::as_bytes(std::span(identity.layers)));
 }
 
 void RootHash::Add(const ChunkHeader& header, const std::span<const std::byte> bytes) {
@@ -120,26 +162,86 @@ void RootHash::Add(const ChunkHeader& header, const std::span<const std::byte> b
 
 int32_t FirstPageToSend(const int32_t have_kv, const int32_t end) { return std::min(have_kv, end) / kPageTokens; }
 
+// Chunks of a layer's KV and state may end anywhere, so each layer of each piece may add one that is not full; where a
+// layer's part of a page does not fit a chunk twice, chunks are more than half full.
+int64_t ChunksAtMost(const ManifestFrame& manifest, const int64_t bytes) {
+  const int64_t layers = std::max<int64_t>(1, std::ssize(manifest.identity.layers));
+  const int64_t pages = cache::StateShape::PagesFor(manifest.end);
+  const int64_t pieces = manifest.piece_pages == 0 ? 1 : pages / manifest.piece_pages + 1;
+  return 2 * (bytes / manifest.chunk_bytes) + layers * (pieces + pages * kPageTokens / kStreamPieceTokens + 2);
+}
+
 ChunkPlan::ChunkPlan(const ManifestFrame& manifest)
-    : manifest_(manifest),
-      page_bytes_(manifest.identity.page_bytes),
-      state_bytes_(manifest.identity.state_bytes),
+    : first_page_(manifest.first_page),
+      end_(manifest.end),
       pages_(cache::StateShape::PagesFor(manifest.end) - manifest.first_page),
       chunk_bytes_(manifest.chunk_bytes) {
-  Check(manifest.first_page >= 0 && pages_ >= 0 && chunk_bytes_ > 0, "a plan is made of a manifest that was checked");
-  if (page_bytes_ <= chunk_bytes_) {
-    pages_per_chunk_ = page_bytes_ == 0 ? std::max<int64_t>(1, pages_) : chunk_bytes_ / page_bytes_;
-  } else {
-    chunks_per_page_ = (page_bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
+  Check(manifest.first_page >= 0 && pages_ >= 0 && chunk_bytes_ > 0 && manifest.piece_pages >= 0,
+        "a plan is made of a manifest that was checked");
+  const TransferIdentity& identity = manifest.identity;
+  std::vector<LayerBytes> layers = identity.layers;
+  if (layers.empty()) layers.push_back({.page = identity.page_bytes, .state = identity.state_bytes});
+  Layer next;
+  for (const LayerBytes& bytes : layers) {
+    next.bytes = bytes;
+    layers_.push_back(next);
+    next.page_offset += bytes.page;
+    next.state_offset += bytes.state;
   }
-  kv_chunks_ = page_bytes_ == 0 ? 0 : (pages_ + pages_per_chunk_ - 1) / pages_per_chunk_ * chunks_per_page_;
-  state_chunks_ = (state_bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
+  Check(next.page_offset == identity.page_bytes && next.state_offset == identity.state_bytes,
+        "layers have all of pages and states", next.page_offset, next.state_offset);
+  const int32_t piece = manifest.piece_pages == 0 ? std::max(1, pages_) : manifest.piece_pages;
+  int32_t begin = 0;
+  do {
+    const int32_t end = pages_ - (pages_ - begin - 1) / piece * piece;
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
+      AddKv(layer, begin, std::min(end, pages_));
+      if (end >= pages_) AddState(layer);
+    }
+    begin = end;
+  } while (begin < pages_);
+}
+
+void ChunkPlan::Add(ChunkHeader header) {
+  header.index = std::ssize(chunks_);
+  total_bytes_ += header.bytes;
+  chunks_.push_back(header);
+}
+
+void ChunkPlan::AddKv(const int32_t layer, const int32_t begin, const int32_t end) {
+  const int64_t page_bytes = layers_[static_cast<size_t>(layer)].bytes.page;
+  if (page_bytes == 0) return;
+  const auto pages_a_chunk = static_cast<int32_t>(std::clamp<int64_t>(chunk_bytes_ / page_bytes, 1, pages_ + 1));
+  for (int32_t page = begin; page < end; page += pages_a_chunk) {
+    const int32_t last = std::min(end, page + pages_a_chunk);
+    const int64_t bytes = (last - page) * page_bytes;
+    for (int64_t offset = 0; offset < bytes; offset += chunk_bytes_) {
+      Add({.kind = ChunkKind::kKv,
+           .layer = layer,
+           .token_begin = (first_page_ + page) * kPageTokens,
+           .token_end = std::min(end_, (first_page_ + last) * kPageTokens),
+           .offset = offset,
+           .bytes = std::min(chunk_bytes_, bytes - offset)});
+    }
+  }
+}
+
+void ChunkPlan::AddState(const int32_t layer) {
+  const int64_t bytes = layers_[static_cast<size_t>(layer)].bytes.state;
+  for (int64_t offset = 0; offset < bytes; offset += chunk_bytes_) {
+    Add({.kind = ChunkKind::kState,
+         .layer = layer,
+         .token_begin = end_,
+         .token_end = end_,
+         .offset = offset,
+         .bytes = std::min(chunk_bytes_, bytes - offset)});
+  }
 }
 
 // Of a layer that crosses row by row, a chunk needs the tokens up to its last row; of a mapped state, those before the
 // tail; of all else, all.
 ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const ScdPoint& point)
-    : manifest_(manifest), chunk_bytes_(manifest.chunk_bytes), is_coded_(true) {
+    : end_(manifest.end), chunk_bytes_(manifest.chunk_bytes) {
   Check(manifest.end > 0 && chunk_bytes_ > 0, "a plan is made of a manifest that was checked");
   const auto end = static_cast<int64_t>(manifest.end);
   for (size_t i = 0; i < shape.layers.size(); ++i) {
@@ -148,12 +250,12 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const
     const auto add = [&](const int64_t from, const int64_t to, const int64_t piece, const auto& tokens_of) {
       for (int64_t offset = from; offset < to; offset += piece) {
         const int64_t bytes = std::min(piece, to - offset);
-        codes_.push_back({.kind = ChunkKind::kCodes,
-                          .layer = static_cast<int32_t>(i),
-                          .token_end = static_cast<int32_t>(tokens_of(offset + bytes)),
-                          .offset = offset,
-                          .bytes = bytes,
-                          .codec = ChunkCodec::kScd});
+        chunks_.push_back({.kind = ChunkKind::kCodes,
+                           .layer = static_cast<int32_t>(i),
+                           .token_end = static_cast<int32_t>(tokens_of(offset + bytes)),
+                           .offset = offset,
+                           .bytes = bytes,
+                           .codec = ChunkCodec::kScd});
       }
     };
     const auto all = [&](int64_t) { return end; };
@@ -170,42 +272,25 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const
     } else {
       add(0, layer_bytes, chunk_bytes_, all);
     }
-    code_bytes_ += layer_bytes;
+    total_bytes_ += layer_bytes;
   }
-  std::ranges::stable_sort(codes_, {}, &ChunkHeader::token_end);
-  for (size_t i = 0; i < codes_.size(); ++i) codes_[i].index = static_cast<int64_t>(i);
-}
-
-ChunkHeader ChunkPlan::At(const int64_t index) const {
-  if (is_coded_) return codes_[static_cast<size_t>(index)];
-  ChunkHeader header{.index = index, .codec = manifest_.codec};
-  if (index >= kv_chunks_) {
-    header.kind = ChunkKind::kState;
-    header.token_begin = header.token_end = manifest_.end;
-    header.offset = (index - kv_chunks_) * chunk_bytes_;
-    header.bytes = std::min(chunk_bytes_, state_bytes_ - header.offset);
-    return header;
-  }
-  const int64_t page = index / chunks_per_page_ * pages_per_chunk_;
-  const int64_t pages = std::min(pages_per_chunk_, pages_ - page);
-  header.token_begin = static_cast<int32_t>((manifest_.first_page + page) * kPageTokens);
-  header.token_end = std::min(manifest_.end, header.token_begin + static_cast<int32_t>(pages * kPageTokens));
-  header.offset = index % chunks_per_page_ * chunk_bytes_;
-  header.bytes = std::min(pages_per_chunk_ * chunk_bytes_, pages * page_bytes_ - header.offset);
-  if (chunks_per_page_ > 1) header.bytes = std::min(chunk_bytes_, header.bytes);
-  return header;
+  std::ranges::stable_sort(chunks_, {}, &ChunkHeader::token_end);
+  for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].index = static_cast<int64_t>(i);
 }
 
 std::vector<std::span<std::byte>> ChunkPlan::PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const {
+  const Layer& layer = layers_[static_cast<size_t>(header.layer)];
   if (header.kind == ChunkKind::kState) {
-    return {std::span(image.state).subspan(static_cast<size_t>(header.offset), static_cast<size_t>(header.bytes))};
+    return {std::span(image.state)
+                .subspan(static_cast<size_t>(layer.state_offset + header.offset), static_cast<size_t>(header.bytes))};
   }
   std::vector<std::span<std::byte>> places;
-  size_t page = static_cast<size_t>(header.token_begin / kPageTokens - manifest_.first_page);
+  size_t page = static_cast<size_t>(header.token_begin / kPageTokens - first_page_);
   int64_t offset = header.offset;
   for (int64_t left = header.bytes; left > 0; ++page) {
-    const int64_t take = std::min(left, page_bytes_ - offset);
-    places.push_back(std::span(image.pages[page]).subspan(static_cast<size_t>(offset), static_cast<size_t>(take)));
+    const int64_t take = std::min(left, layer.bytes.page - offset);
+    places.push_back(std::span(image.pages[page])
+                         .subspan(static_cast<size_t>(layer.page_offset + offset), static_cast<size_t>(take)));
     left -= take;
     offset = 0;
   }

@@ -124,7 +124,8 @@ TransferProblem InboundPrefixes::ProblemOf(const PrefixWant& want, const LocalLo
                           .size = {.have_kv = want.have_kv,
                                    .page_tokens = kernels::kPageTokens,
                                    .page_bytes = spec.page_bytes,
-                                   .state_bytes = spec.state_bytes}};
+                                   .state_bytes = spec.state_bytes,
+                                   .layers = spec.attention_layers + spec.recurrent_layers}};
   if (load.tokens_per_second > 0) {
     problem.here.queue_seconds = static_cast<double>(load.tokens_ahead) / load.tokens_per_second;
   }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/transfer_frames.h"
+
 namespace invar::engine {
 namespace {
 
@@ -24,7 +26,30 @@ int64_t Pages(const PrefixSize& size, const int32_t begin, const int32_t end) {
   return std::max(0, (end + size.page_tokens - 1) / size.page_tokens - begin / size.page_tokens);
 }
 
-// Bytes that a producer makes step by step: those behind the last step go out last, and no byte goes out before the
+// A prefix as it is that a producer makes step by step, the last one a whole one: its layers go out as they are done,
+// of short prompts behind each step. The last layer's bytes go out last, no byte of the last step goes out before its
+// first layer, and none at all before that of the first step, or while others are on the link.
+double StreamedAsItIs(const TransferProblem& problem, const ProducerQuote& producer, const int32_t to_run,
+                      const int64_t bytes) {
+  const PrefixSize& size = problem.size;
+  const int32_t last_tokens = std::min(to_run, problem.step_tokens);
+  const int32_t first_tokens = (to_run - 1) % problem.step_tokens + 1;
+  const int32_t layers = problem.end - size.have_kv < kStreamTokens ? 1 : std::max(1, size.layers);
+  const auto to_run_bytes = [&](const int32_t tokens) {
+    return Pages(size, std::max(size.have_kv, problem.end - tokens), problem.end) * size.page_bytes + size.state_bytes;
+  };
+  const double all = RunSeconds(to_run, producer.tokens_per_second);
+  const double last = RunSeconds(last_tokens, producer.tokens_per_second);
+  const double first = RunSeconds(first_tokens, producer.tokens_per_second);
+  const double last_bytes = Over(to_run_bytes(last_tokens), producer.link);
+  const double behind_run = all + last_bytes / layers;
+  const double behind_last_step = all - last + last / layers + last_bytes;
+  const double behind_first_step = first / layers + Over(std::min(bytes, to_run_bytes(to_run)), producer.link);
+  return producer.link.round_trip_seconds + producer.queue_seconds +
+         std::max({behind_run, behind_last_step, behind_first_step, Over(bytes, producer.link)});
+}
+
+// Codes that a producer makes step by step: those behind the last step go out last, and no byte goes out before the
 // first step or while others are on the link.
 double Streamed(const TransferProblem& problem, const ProducerQuote& producer, const int32_t to_run,
                 const int64_t bytes, const int64_t last_bytes) {
@@ -33,12 +58,6 @@ double Streamed(const TransferProblem& problem, const ProducerQuote& producer, c
   const double behind_run = all + Over(last_bytes, producer.link);
   const double behind_link = first + Over(bytes, producer.link);
   return producer.link.round_trip_seconds + producer.queue_seconds + std::max(behind_run, behind_link);
-}
-
-// What the last step of a producer leaves to send, of pages and the state.
-int64_t LastBytes(const TransferProblem& problem, const int32_t to_run) {
-  const int32_t last = to_run <= problem.step_tokens ? to_run : (to_run - 1) % problem.step_tokens + 1;
-  return Pages(problem.size, problem.end - last, problem.end) * problem.size.page_bytes + problem.size.state_bytes;
 }
 
 void AddAsItIs(const TransferProblem& problem, const size_t index, std::vector<TransferWay>& ways) {
@@ -62,7 +81,7 @@ void AddAsItIs(const TransferProblem& problem, const size_t index, std::vector<T
     ways.push_back({.kind = TransferWay::Kind::kAsItIs,
                     .producer = index,
                     .end = problem.end,
-                    .seconds = Streamed(problem, producer, to_run, bytes_to(problem.end), LastBytes(problem, to_run))});
+                    .seconds = StreamedAsItIs(problem, producer, to_run, bytes_to(problem.end))});
   }
 }
 

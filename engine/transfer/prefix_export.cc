@@ -95,8 +95,9 @@ void PrefixExport::Cancel() {
 
 bool PrefixExport::Push(TokenEvent event) {
   PrefixPart part{.first_page = first_page_, .end = static_cast<int32_t>(wanted_.tokens.size())};
-  if (auto* const more = std::get_if<PrefixPagesEvent>(&event); more != nullptr) {
-    part.pages = std::move(more->pages);
+  if (auto* const more = std::get_if<PrefixLayersEvent>(&event); more != nullptr) {
+    part.piece_pages = more->piece_pages;
+    part.layers = std::move(more->parts);
     Give(std::move(part));
   } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
     if (wanted_.shelf != nullptr) {
@@ -107,11 +108,7 @@ bool PrefixExport::Push(TokenEvent event) {
     }
     part.codes = std::move(codes->parts);
     Give(std::move(part));
-  } else if (auto* const finished = std::get_if<FinishedEvent>(&event); finished != nullptr) {
-    if (finished->image.has_value()) {
-      part.pages = std::move(finished->image->pages);
-      part.state = std::move(finished->image->state);
-    }
+  } else if (std::holds_alternative<FinishedEvent>(event)) {
     part.is_last = true;
     if (!kept_.empty()) {
       wanted_.shelf->Put(CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens), flushes_, std::move(kept_));

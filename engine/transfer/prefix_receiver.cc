@@ -68,30 +68,42 @@ std::optional<std::string> PrefixReceiver::WhyRefused(const ManifestFrame& manif
   return fmt::format("point differs: '{}' on the consumer, '{}' on the producer", point, manifest.point);
 }
 
-// Sizes from outside are compared before memory is taken by them.
-std::vector<ConsumerFrame> PrefixReceiver::OnManifest(const ManifestFrame& manifest) {
-  if (state_ != State::kOpened) return Refuse(TransferFault::kProtocol, "a second manifest");
-  if (const auto why = WhyRefused(manifest); why.has_value()) return Refuse(TransferFault::kRefused, *why);
+std::optional<PrefixReceiver::Refusal> PrefixReceiver::WhyNot(const ManifestFrame& manifest) const {
+  if (state_ != State::kOpened) return Refusal{TransferFault::kProtocol, "a second manifest"};
+  if (const auto why = WhyRefused(manifest); why.has_value()) return Refusal{TransferFault::kRefused, *why};
   const bool coded = manifest.codec == ChunkCodec::kScd;
   const int32_t first_page = coded ? 0 : FirstPageToSend(want_.have_kv, manifest.end);
   const int64_t end_min = coded ? std::ssize(want_.tokens) : int64_t{want_.have_state} + 1;
   if (manifest.end < end_min || manifest.end > std::ssize(want_.tokens) || manifest.first_page != first_page) {
-    return Refuse(TransferFault::kProtocol,
-                  fmt::format("a manifest of {} tokens from page {} on", manifest.end, manifest.first_page));
+    return Refusal{TransferFault::kProtocol,
+                   fmt::format("a manifest of {} tokens from page {} on", manifest.end, manifest.first_page)};
   }
-  if (manifest.chunk_bytes < 1 || manifest.chunk_bytes > kChunkBytesMax) {
-    return Refuse(TransferFault::kProtocol, fmt::format("chunks of {} bytes", manifest.chunk_bytes));
+  if (manifest.chunk_bytes < 1 || manifest.chunk_bytes > kChunkBytesMax || manifest.piece_pages < 0) {
+    return Refusal{TransferFault::kProtocol,
+                   fmt::format("chunks of {} bytes, pieces of {} pages", manifest.chunk_bytes, manifest.piece_pages)};
   }
-  plan_ = coded ? ChunkPlan(manifest, want_.profile->profile.shape, want_.profile->profile.points[want_.point])
-                : ChunkPlan(manifest);
+  const int64_t pages = cache::StateShape::PagesFor(manifest.end);
+  int64_t bytes = (pages - first_page) * options_.identity.page_bytes + options_.identity.state_bytes;
   // What is made of codes takes as much as a prefix that comes as it is.
-  const int64_t made_bytes =
-      coded ? cache::StateShape::PagesFor(manifest.end) * options_.identity.page_bytes + options_.identity.state_bytes
-            : 0;
-  if (plan_.total_bytes() + made_bytes > options_.bytes_max) {
-    return Refuse(TransferFault::kNoRoom,
-                  fmt::format("{} bytes where {} may come", plan_.total_bytes() + made_bytes, options_.bytes_max));
+  if (coded) {
+    const ScdProfile& profile = want_.profile->profile;
+    bytes += ScdPayloadBytes(profile.shape, profile.points[want_.point], manifest.end);
   }
+  if (bytes > options_.bytes_max) {
+    return Refusal{TransferFault::kNoRoom, fmt::format("{} bytes where {} may come", bytes, options_.bytes_max)};
+  }
+  if (ChunksAtMost(manifest, bytes) > kChunksMax) {
+    return Refusal{TransferFault::kProtocol, fmt::format("chunks of {} bytes for {}", manifest.chunk_bytes, bytes)};
+  }
+  return std::nullopt;
+}
+
+// Sizes from outside are compared before memory is taken by them.
+std::vector<ConsumerFrame> PrefixReceiver::OnManifest(const ManifestFrame& manifest) {
+  if (std::optional<Refusal> no = WhyNot(manifest); no.has_value()) return Refuse(no->fault, std::move(no->why));
+  plan_ = manifest.codec == ChunkCodec::kScd
+              ? ChunkPlan(manifest, want_.profile->profile.shape, want_.profile->profile.points[want_.point])
+              : ChunkPlan(manifest);
   TakeMemory(manifest);
   root_.emplace(options_.epoch, manifest);
   state_ = State::kGranted;

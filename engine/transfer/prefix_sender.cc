@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -93,31 +94,71 @@ int64_t PrefixSender::BytesOf(const OpenFrame& open) const {
 void PrefixSender::Offer(PrefixPart part) {
   Check(state_ != State::kNew && !is_whole_, "a prefix is offered after it was asked for, until it is whole");
   if (state_ == State::kOpen) {
-    manifest_ = {
-        .identity = identity_, .first_page = part.first_page, .end = part.end, .chunk_bytes = limits_.chunk_bytes};
-    if (coded_.has_value()) {
-      const ScdProfile& profile = coded_->held->profile;
-      manifest_.identity.profile = coded_->held->digest;
-      manifest_.codec = ChunkCodec::kScd;
-      manifest_.point = profile.points[coded_->point].name;
-      plan_ = ChunkPlan(manifest_, profile.shape, profile.points[coded_->point]);
-      codes_.resize(profile.shape.layers.size());
-    } else {
-      plan_ = ChunkPlan(manifest_);
-    }
-    image_ = {.first_page = part.first_page, .end = part.end};
+    Announce(part);
     state_ = State::kOffered;
   }
-  for (std::vector<std::byte>& page : part.pages) image_.pages.push_back(std::move(page));
-  image_.state = std::move(part.state);
+  is_whole_ = part.is_last;
   for (const CodedPart& more : part.codes) {
     std::vector<std::byte>& codes = codes_[more.layer];
     codes.insert(codes.end(), more.bytes.begin(), more.bytes.end());
   }
-  is_whole_ = part.is_last;
-  if (coded_.has_value()) return;
-  Check(static_cast<int32_t>(image_.pages.size()) <= plan_.pages(), "a prefix has the pages it says", plan_.pages());
-  Check(!is_whole_ || static_cast<int32_t>(image_.pages.size()) == plan_.pages(), "and all of them", plan_.pages());
+  for (const LayerPart& more : part.layers) OfferLayer(more);
+  if (coded_.has_value() || !is_whole_) return;
+  const int64_t left = std::ranges::count_if(offered_, [&](const Offered& layer) {
+    const LayerBytes& bytes = identity_.layers[static_cast<size_t>(&layer - offered_.data())];
+    return (bytes.page > 0 && layer.pages < plan_.pages()) || (bytes.state > 0 && !layer.state);
+  });
+  Check(left == 0, "a prefix has all of its layers at its end", left);
+}
+
+void PrefixSender::Announce(PrefixPart& part) {
+  manifest_ = {.identity = identity_,
+               .first_page = part.first_page,
+               .end = part.end,
+               .chunk_bytes = limits_.chunk_bytes,
+               .piece_pages = part.piece_pages};
+  if (coded_.has_value()) {
+    const ScdProfile& profile = coded_->held->profile;
+    manifest_.identity.profile = coded_->held->digest;
+    manifest_.codec = ChunkCodec::kScd;
+    manifest_.point = profile.points[coded_->point].name;
+    plan_ = ChunkPlan(manifest_, profile.shape, profile.points[coded_->point]);
+    codes_.resize(profile.shape.layers.size());
+    return;
+  }
+  plan_ = ChunkPlan(manifest_);
+  image_ = {.first_page = part.first_page, .end = part.end};
+  if (part.is_last) {
+    Check(std::ssize(part.pages) == plan_.pages(), "a prefix has the pages it says", plan_.pages());
+    image_.pages = std::move(part.pages);
+    image_.state = std::move(part.state);
+    return;
+  }
+  offered_.resize(identity_.layers.size());
+  image_.pages.resize(static_cast<size_t>(plan_.pages()));
+  for (std::vector<std::byte>& page : image_.pages) page.resize(static_cast<size_t>(identity_.page_bytes));
+  image_.state.resize(static_cast<size_t>(identity_.state_bytes));
+}
+
+void PrefixSender::OfferLayer(const LayerPart& part) {
+  const auto index = static_cast<size_t>(part.layer);
+  const LayerBytes& bytes = identity_.layers[index];
+  int64_t page_offset = 0;
+  int64_t state_offset = 0;
+  for (size_t i = 0; i < index; ++i) {
+    page_offset += identity_.layers[i].page;
+    state_offset += identity_.layers[i].state;
+  }
+  Offered& layer = offered_[index];
+  for (auto from = part.kv.begin(); from != part.kv.end(); from += bytes.page, ++layer.pages) {
+    Check(layer.pages < plan_.pages() && part.kv.end() - from >= bytes.page, "a layer has whole pages of a prefix",
+          part.layer, layer.pages);
+    std::copy_n(from, bytes.page, image_.pages[static_cast<size_t>(layer.pages)].begin() + page_offset);
+  }
+  if (part.state.empty()) return;
+  Check(std::ssize(part.state) == bytes.state && !layer.state, "a layer has one state", part.layer);
+  std::ranges::copy(part.state, image_.state.begin() + state_offset);
+  layer.state = true;
 }
 
 Status PrefixSender::On(const ConsumerFrame& frame) {
@@ -166,6 +207,7 @@ std::optional<ProducerFrame> PrefixSender::Next() {
   }
   if (state_ != State::kGranted) return std::nullopt;
   if (next_ == plan_.count()) {
+    if (!is_whole_) return std::nullopt;  // All is there, and the run that made it may still fail.
     state_ = State::kCommitted;
     image_ = {};
     codes_ = {};
@@ -180,8 +222,9 @@ bool PrefixSender::IsThere(const ChunkHeader& chunk) const {
     return chunk.offset + chunk.bytes <= std::ssize(codes_[static_cast<size_t>(chunk.layer)]);
   }
   if (is_whole_) return true;
-  const int32_t pages = cache::StateShape::PagesFor(chunk.token_end) - manifest_.first_page;
-  return chunk.kind == ChunkKind::kKv && pages <= static_cast<int32_t>(image_.pages.size());
+  const Offered& layer = offered_[static_cast<size_t>(chunk.layer)];
+  if (chunk.kind == ChunkKind::kState) return layer.state;
+  return cache::StateShape::PagesFor(chunk.token_end) - manifest_.first_page <= layer.pages;
 }
 
 ChunkFrame PrefixSender::NextChunk() {

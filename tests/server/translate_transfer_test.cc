@@ -24,6 +24,7 @@ engine::TransferIdentity Identity() {
           .page_tokens = kernels::kPageTokens,
           .page_bytes = 100,
           .state_bytes = 70,
+          .layers = {{.page = 60}, {.state = 70}, {.page = 40}},
           .profile = {}};
 }
 

@@ -16,7 +16,10 @@
 namespace invar::engine {
 namespace {
 
+// Of three layers that have a part of pages, of states or of both; the last one has nothing.
 TransferIdentity Identity(const int64_t page_bytes, const int64_t state_bytes) {
+  const int64_t page = page_bytes / 3;
+  const int64_t state = state_bytes / 4;
   return {.fingerprint = "weights",
           .numerics_id = "numerics",
           .tokenizer = "tokenizer",
@@ -26,6 +29,7 @@ TransferIdentity Identity(const int64_t page_bytes, const int64_t state_bytes) {
           .page_tokens = kernels::kPageTokens,
           .page_bytes = page_bytes,
           .state_bytes = state_bytes,
+          .layers = {{.page = page}, {.state = state}, {page_bytes - page, state_bytes - state}, {}},
           .profile = {}};
 }
 
@@ -68,38 +72,84 @@ TEST(ChunkPlan, CoversEveryByteOnceInOrder) {
       for (const int64_t chunk_bytes : {1, 7, 100, 4096, 9000, 100'000}) {
         for (const auto& [first_page, end] : {std::pair{0, 1}, {0, 64}, {0, 65}, {1, 64}, {2, 200}, {3, 512}}) {
           if (page_bytes + state_bytes > 9000 && chunk_bytes < 100) continue;  // The same, in many more chunks.
-          const TransferIdentity identity = Identity(page_bytes, state_bytes);
-          cache::PrefixImage image = ImageOf(identity, first_page, end);
-          const ChunkPlan plan(
-              {.identity = identity, .first_page = first_page, .end = end, .chunk_bytes = chunk_bytes});
-          std::vector<const std::byte*> touched;
-          int64_t total = 0;
-          for (int64_t i = 0; i < plan.count(); ++i) {
-            const ChunkHeader header = plan.At(i);
-            ASSERT_GT(header.bytes, 0);
-            ASSERT_LE(header.bytes, chunk_bytes);
-            int64_t bytes = 0;
-            for (const auto place : plan.PlacesOf(header, image)) {
-              for (const std::byte& byte : place) touched.push_back(&byte);
-              bytes += static_cast<int64_t>(place.size());
+          for (const int32_t piece_pages : {0, 1, 3, 100}) {
+            const TransferIdentity identity = Identity(page_bytes, state_bytes);
+            cache::PrefixImage image = ImageOf(identity, first_page, end);
+            const ManifestFrame manifest{.identity = identity,
+                                         .first_page = first_page,
+                                         .end = end,
+                                         .chunk_bytes = chunk_bytes,
+                                         .piece_pages = piece_pages};
+            const ChunkPlan plan(manifest);
+            std::vector<const std::byte*> touched;
+            int64_t total = 0;
+            for (int64_t i = 0; i < plan.count(); ++i) {
+              const ChunkHeader& header = plan.At(i);
+              ASSERT_EQ(header.index, i);
+              ASSERT_GT(header.bytes, 0);
+              ASSERT_LE(header.bytes, chunk_bytes);
+              int64_t bytes = 0;
+              for (const auto place : plan.PlacesOf(header, image)) {
+                for (const std::byte& byte : place) touched.push_back(&byte);
+                bytes += static_cast<int64_t>(place.size());
+              }
+              ASSERT_EQ(bytes, header.bytes);
+              total += bytes;
+              if (header.kind != ChunkKind::kKv) continue;
+              ASSERT_GE(header.token_begin, first_page * kernels::kPageTokens);
+              ASSERT_LE(header.token_end, end);
             }
-            ASSERT_EQ(bytes, header.bytes);
-            total += bytes;
-            if (header.kind != ChunkKind::kKv) continue;
-            ASSERT_GE(header.token_begin, first_page * kernels::kPageTokens);
-            ASSERT_LE(header.token_end, end);
+            ASSERT_EQ(total, plan.total_bytes());
+            ASSERT_LE(plan.count(), ChunksAtMost(manifest, total));
+            // Pieces that are whole but for the first, the layers of each one after another, states with the last.
+            std::vector<const std::byte*> wanted;
+            const int32_t pages = plan.pages();
+            const int32_t piece = piece_pages == 0 || piece_pages > pages ? std::max(1, pages) : piece_pages;
+            int32_t from = 0;
+            for (int32_t to = pages % piece == 0 ? std::min(piece, pages) : pages % piece;; to += piece) {
+              int64_t page_offset = 0;
+              int64_t state_offset = 0;
+              for (const LayerBytes& layer : identity.layers) {
+                for (int32_t page = from; page < to; ++page) {
+                  const std::byte* const begin = image.pages[static_cast<size_t>(page)].data() + page_offset;
+                  for (int64_t i = 0; i < layer.page; ++i) wanted.push_back(begin + i);
+                }
+                for (int64_t i = 0; to == pages && i < layer.state; ++i) {
+                  wanted.push_back(image.state.data() + state_offset + i);
+                }
+                page_offset += layer.page;
+                state_offset += layer.state;
+              }
+              from = to;
+              if (to == pages) break;
+            }
+            ASSERT_EQ(touched, wanted) << page_bytes << " " << state_bytes << " " << chunk_bytes << " " << first_page
+                                       << " " << end << " " << piece_pages;
           }
-          std::vector<const std::byte*> wanted;
-          for (const auto& page : image.pages) {
-            for (const std::byte& byte : page) wanted.push_back(&byte);
-          }
-          for (const std::byte& byte : image.state) wanted.push_back(&byte);
-          ASSERT_EQ(touched, wanted) << page_bytes << " " << state_bytes << " " << chunk_bytes << " " << end;
-          ASSERT_EQ(total, plan.total_bytes());
         }
       }
     }
   }
+}
+
+TEST(TransferIdentity, SaysWhatEachLayerHasOfPagesAndStates) {
+  models::ModelSpec spec;
+  spec.attention_layers = 2;
+  spec.recurrent_layers = 2;
+  spec.page_bytes = 64;
+  spec.state_bytes = 48;
+  spec.attention.layers = {LayerIndex(1), LayerIndex(3)};
+  spec.attention.page_offsets_bytes = {0, 30};
+  spec.recurrent_states = {{.layer = LayerIndex(0)}, {.layer = LayerIndex(2), .recurrent_offset_bytes = 20}};
+  using Layers = std::vector<LayerBytes>;
+  EXPECT_EQ(LayersOf(spec), (Layers{{.state = 20}, {.page = 30}, {.state = 28}, {.page = 34}, {}}));
+  // What the multi-token head has lies behind the last layer's, and is only certain at the end of a forward.
+  spec.mtp.why_not.clear();
+  EXPECT_EQ(LayersOf(spec), (Layers{{.state = 20}, {.page = 30}, {}, {}, {.page = 34, .state = 28}}));
+  // One that does not say where its layers lie gives them all at the end.
+  spec.attention = {};
+  spec.recurrent_states.clear();
+  EXPECT_EQ(LayersOf(spec), (Layers{{}, {}, {}, {}, {.page = 64, .state = 48}}));
 }
 
 // Bug case 36: two sides that differ in anything never transfer something that "works".
@@ -116,6 +166,7 @@ TEST(TransferIdentity, NamesTheFieldInWhichTheTwoDiffer) {
       {"page_tokens", [](TransferIdentity& i) { i.page_tokens *= 2; }},
       {"page_bytes", [](TransferIdentity& i) { ++i.page_bytes; }},
       {"state_bytes", [](TransferIdentity& i) { ++i.state_bytes; }},
+      {"layers", [](TransferIdentity& i) { std::swap(i.layers[0], i.layers[1]); }},
       {"profile", [](TransferIdentity& i) { i.profile = "calibrated"; }},
   };
   EXPECT_EQ(DifferenceOf(ours, ours), std::nullopt);
@@ -186,6 +237,11 @@ TEST(PrefixReceiver, TakesNoMemoryByAManifestThatLies) {
     bad.first_page = first_page;
     EXPECT_EQ(fault_of(bad), TransferFault::kProtocol) << first_page;
   }
+  for (const int32_t pages : {-1, INT32_MIN}) {
+    ManifestFrame bad = good;
+    bad.piece_pages = pages;
+    EXPECT_EQ(fault_of(bad), TransferFault::kProtocol) << pages;
+  }
   for (const int64_t chunk_bytes : {int64_t{-1}, int64_t{0}, kChunkBytesMax + 1, INT64_MAX}) {
     ManifestFrame bad = good;
     bad.chunk_bytes = chunk_bytes;
@@ -194,10 +250,17 @@ TEST(PrefixReceiver, TakesNoMemoryByAManifestThatLies) {
   ManifestFrame large = good;
   large.end = 1000;
   EXPECT_EQ(fault_of(large), TransferFault::kNoRoom);
+  // What would fit, in a plan that would not.
+  const TransferIdentity coarse = Identity(1 << 20, 10);
+  PrefixReceiver receiver({.identity = coarse, .credit_bytes = kChunkBytesMax, .bytes_max = 1 << 30},
+                          {.tokens = std::vector<TokenId>(1000)});
+  receiver.On(ManifestFrame{.identity = coarse, .end = 1000, .chunk_bytes = 1});
+  EXPECT_EQ(receiver.Take().fault, TransferFault::kProtocol);
 }
 
 TEST(PrefixSender, NeverSendsBeyondItsCredit) {
-  const TransferIdentity identity = Identity(1000, 500);
+  TransferIdentity identity = Identity(1000, 500);
+  identity.layers = {{1000, 500}};
   PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 300});
   ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(100)}).ok());
   EXPECT_EQ(sender.prefix_bytes(), 2 * identity.page_bytes + identity.state_bytes) << "a page is 64 tokens";
@@ -238,20 +301,35 @@ TEST(PrefixSender, SendsWhatIsThereWhileTheRestIsComputed) {
         for (const ConsumerFrame& answer : receiver.On(*frame)) ASSERT_TRUE(sender.On(answer).ok());
       }
     };
+    // Five pages in pieces of two, a layer at a time.
     const cache::PrefixImage image = ImageOf(identity, 0, 300);
-    for (int64_t page = 0; page < 5; ++page) {
-      PrefixPart part{.first_page = 0, .end = 300, .pages = {image.pages[static_cast<size_t>(page)]}};
-      if (page == 4) part.state = image.state;
-      part.is_last = page == 4;
-      sender.Offer(std::move(part));
-      carry();
-      const int64_t there = (page + 1) * 100 + (page == 4 ? 50 : 0);
-      EXPECT_LE(sent, there) << chunk_bytes;
-      // Chunks of several pages wait for all of them.
-      if (chunk_bytes <= 100) {
-        EXPECT_EQ(sent, there) << chunk_bytes;
+    int64_t there = 0;
+    int32_t from = 0;
+    for (const int32_t to : {1, 3, 5}) {
+      int64_t page_offset = 0;
+      int64_t state_offset = 0;
+      for (size_t layer = 0; layer < identity.layers.size(); ++layer) {
+        const LayerBytes& bytes = identity.layers[layer];
+        LayerPart part{.layer = static_cast<int32_t>(layer)};
+        for (int32_t page = from; page < to; ++page) {
+          const auto begin = image.pages[static_cast<size_t>(page)].begin() + page_offset;
+          part.kv.insert(part.kv.end(), begin, begin + bytes.page);
+        }
+        if (to == 5) {
+          part.state.assign(image.state.begin() + state_offset, image.state.begin() + state_offset + bytes.state);
+        }
+        page_offset += bytes.page;
+        state_offset += bytes.state;
+        there += std::ssize(part.kv) + std::ssize(part.state);
+        sender.Offer({.first_page = 0, .end = 300, .piece_pages = 2, .layers = {std::move(part)}});
+        carry();
+        EXPECT_EQ(sent, there) << "all that is there, chunks of " << chunk_bytes;
       }
+      from = to;
     }
+    EXPECT_FALSE(receiver.is_complete());
+    sender.Offer({.end = 300, .is_last = true});
+    carry();
     ASSERT_TRUE(receiver.is_complete()) << chunk_bytes;
     const FetchedPrefix fetched = receiver.Take();
     EXPECT_EQ(fetched.image.pages, image.pages);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/transfer_frames.h"
+
 namespace invar::engine {
 namespace {
 
@@ -19,7 +21,8 @@ constexpr double kMegabit = 1e6 / 8;
 constexpr int64_t kChunkBytes = 1 << 20;
 
 // A hybrid of some 100 million parameters.
-constexpr PrefixSize kSize{.have_kv = 0, .page_tokens = 64, .page_bytes = 393'216, .state_bytes = 9'437'184};
+constexpr PrefixSize kSize{
+    .have_kv = 0, .page_tokens = 64, .page_bytes = 393'216, .state_bytes = 9'437'184, .layers = 12};
 
 TransferProblem Problem(const int32_t end, const std::vector<ProducerQuote>& producers) {
   TransferProblem problem{.end = end, .here = {.tokens_per_second = 800}, .size = kSize, .producers = producers};
@@ -53,7 +56,8 @@ double Simulate(const TransferProblem& problem, const TransferWay& way) {
     pieces = {{0, pages * size.page_bytes + size.state_bytes}};
     return here(Arrival(pieces, producer.link), problem.end - way.end);
   }
-  // Step by step: whole pages, or rows of codes, then what closes it.
+  // Step by step: whole pages, with the last of them the state, layer after layer; or rows of codes, then what closes
+  // it. Steps of a prefix as it is are cut so that the last one is whole.
   const bool coded = way.kind == Kind::kCodes;
   const CodedWay* code = nullptr;
   for (const CodedWay& one : problem.codes) code = coded && one.point == way.point ? &one : code;
@@ -63,8 +67,14 @@ double Simulate(const TransferProblem& problem, const TransferWay& way) {
   int32_t done = coded ? 0 : std::min(producer.cached, way.end);
   int32_t sent_pages = size.have_kv / size.page_tokens;
   double at = producer.queue_seconds;
+  if (!coded && done > 0) {
+    pieces.emplace_back(at, (done / size.page_tokens - sent_pages) * size.page_bytes);
+    sent_pages = done / size.page_tokens;
+  }
   while (done < way.end) {
-    const int32_t step = std::min(problem.step_tokens, way.end - done);
+    const int32_t left = (way.end - done - 1) % problem.step_tokens + 1;
+    const int32_t step = coded ? std::min(problem.step_tokens, way.end - done) : left;
+    const double begin = at;
     at += step / producer.tokens_per_second;
     done += step;
     if (coded) {
@@ -73,10 +83,17 @@ double Simulate(const TransferProblem& problem, const TransferWay& way) {
       continue;
     }
     const int32_t whole = done == way.end ? (done + size.page_tokens - 1) / size.page_tokens : done / size.page_tokens;
-    pieces.emplace_back(at, (whole - sent_pages) * size.page_bytes);
+    const int64_t bytes = (whole - sent_pages) * size.page_bytes + (done == way.end ? size.state_bytes : 0);
     sent_pages = whole;
+    if (way.end < kStreamTokens) {
+      pieces.emplace_back(at, bytes);
+      continue;
+    }
+    for (int32_t layer = 1; layer <= size.layers; ++layer) {
+      pieces.emplace_back(begin + (at - begin) * layer / size.layers, bytes / size.layers);
+    }
   }
-  pieces.emplace_back(at, coded ? code->last_bytes : size.state_bytes);
+  if (coded) pieces.emplace_back(at, code->last_bytes);
   return Arrival(pieces, producer.link) + (coded ? code->rebuild_seconds : 0.0);
 }
 
