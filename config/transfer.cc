@@ -11,6 +11,7 @@ namespace invar::config {
 namespace {
 
 constexpr char kProducers[] = "transfer.producers";
+constexpr std::string_view kByDns = "dns:";
 
 bool IsName(const std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, [](const char c) {
@@ -44,10 +45,15 @@ StatusOr<std::vector<Producer>> ParseProducers(std::string_view text) {
     const std::string_view name = entry.substr(0, equals);
     if (equals == std::string_view::npos || !IsName(name)) {
       return InvalidArgument(
-          fmt::format("{}: wants NAME=HOST:PORT, of letters, digits, '-', '_' or '.', found '{}'", kProducers, entry),
+          fmt::format(
+              "{}: wants NAME=HOST:PORT or NAME=dns:HOST:PORT, a name of letters, digits, '-', '_' or '.', found "
+              "'{}'",
+              kProducers, entry),
           kProducers);
     }
-    const std::string_view address = entry.substr(equals + 1);
+    std::string_view address = entry.substr(equals + 1);
+    const bool by_dns = address.starts_with(kByDns);
+    if (by_dns) address.remove_prefix(kByDns.size());
     const StatusOr<HostPort> parsed = ParseAddress(address);
     if (!parsed.ok() || parsed->port == 0) {
       return InvalidArgument(fmt::format("{}: '{}' is no HOST:PORT", kProducers, address), kProducers);
@@ -55,7 +61,8 @@ StatusOr<std::vector<Producer>> ParseProducers(std::string_view text) {
     if (std::ranges::any_of(producers, [&](const Producer& other) { return other.name == name; })) {
       return InvalidArgument(fmt::format("{}: '{}' stands there twice", kProducers, name), kProducers);
     }
-    producers.push_back({std::string(name), std::string(address)});
+    producers.push_back(
+        {.name = std::string(name), .address = std::string(address), .dns_host = by_dns ? parsed->host : ""});
     if (comma == std::string_view::npos) return producers;
     text.remove_prefix(comma + 1);
   }

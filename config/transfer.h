@@ -13,10 +13,13 @@ namespace invar::config {
 // One line of transfer.producers.
 struct Producer {
   std::string name;
-  std::string address;  // HOST:PORT
+  std::string address;        // HOST:PORT
+  std::string dns_host = {};  // Given: as many producers as this host has addresses, whenever it is looked up.
+
+  bool operator==(const Producer&) const = default;
 };
 
-// "NAME=HOST:PORT, NAME=HOST:PORT". Errors: INVALID_ARGUMENT naming transfer.producers.
+// "NAME=HOST:PORT, NAME=dns:HOST:PORT". Errors: INVALID_ARGUMENT naming transfer.producers.
 StatusOr<std::vector<Producer>> ParseProducers(std::string_view text);
 
 bool ServesPrefixes(const Config::Transfer& transfer);   // Roles prefill and both.

@@ -88,6 +88,7 @@ std::chrono::system_clock::time_point TimeOfDay(const TimeNs deadline, const Clo
 
 struct TransferClient::Producer {
   std::string name;
+  std::string address;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::TransferService::Stub> stub;
 
@@ -164,7 +165,8 @@ struct TransferClient::Job {
 };
 
 StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Config::Transfer& config,
-                                                               engine::TransferIdentity identity, const Clock& clock) {
+                                                               engine::TransferIdentity identity, const Clock& clock,
+                                                               std::unique_ptr<HostResolver> resolver) {
   StatusOr<std::vector<config::Producer>> producers = config::ParseProducers(config.producers);
   if (!producers.ok()) return producers.status();
   const StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = CredentialsOf(config);
@@ -175,16 +177,10 @@ StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Con
     if (!token.ok()) return token.status();
     if (!token->empty()) client->authorization_ = "Bearer " + *token;
   }
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  for (const config::Producer& entry : *producers) {
-    auto producer = std::make_unique<Producer>();
-    producer->name = entry.name;
-    producer->channel = grpc::CreateCustomChannel(entry.address, *credentials, arguments);
-    producer->stub = v1::TransferService::NewStub(producer->channel);
-    client->producers_.push_back(std::move(producer));
-  }
+  client->credentials_ = *credentials;
+  client->names_ = std::make_unique<NameWatch>(*std::move(producers), std::move(resolver),
+                                               [raw = client.get()](const auto& now) { raw->SetProducers(now); });
+  client->names_->Start();
   for (int64_t i = 0; i < config.parallel; ++i) client->threads_.emplace_back([raw = client.get()] { raw->Work(); });
   client->threads_.emplace_back([raw = client.get()] { raw->Beat(); });
   return client;
@@ -199,6 +195,7 @@ TransferClient::TransferClient(const config::Config::Transfer& config, engine::T
       last_epoch_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {}
 
 TransferClient::~TransferClient() {
+  names_.reset();
   {
     const MutexLock lock(mu_);
     closing_ = true;
@@ -212,6 +209,36 @@ TransferClient::~TransferClient() {
   }
   for (std::thread& thread : threads_) thread.join();
   for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
+}
+
+void TransferClient::SetProducers(const std::vector<config::Producer>& now) {
+  std::vector<std::shared_ptr<Producer>> before;
+  {
+    const MutexLock lock(mu_);
+    before = producers_;
+  }
+  std::vector<std::shared_ptr<Producer>> producers;
+  for (const config::Producer& entry : now) {
+    const auto known = std::ranges::find_if(
+        before, [&](const auto& one) { return one->name == entry.name && one->address == entry.address; });
+    if (known != before.end()) {
+      producers.push_back(*known);
+      continue;
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    // What a certificate names is the host that was looked up, not its address.
+    if (!entry.dns_host.empty() && config_.tls) arguments.SetSslTargetNameOverride(entry.dns_host);
+    auto producer = std::make_shared<Producer>();
+    producer->name = entry.name;
+    producer->address = entry.address;
+    producer->channel = grpc::CreateCustomChannel(entry.address, credentials_, arguments);
+    producer->stub = v1::TransferService::NewStub(producer->channel);
+    producers.push_back(std::move(producer));
+  }
+  const MutexLock lock(mu_);
+  producers_ = std::move(producers);
 }
 
 void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done done) {
@@ -266,7 +293,7 @@ FetchedPrefix TransferClient::FetchFromAny(Job& job) {
   if (job.want.problem.has_value()) return FetchAsPlanned(job);
   FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
   int64_t bytes = 0;
-  for (Producer* const producer : Candidates(job.want.producer)) {
+  for (const std::shared_ptr<Producer>& producer : Candidates(job.want.producer)) {
     if (job.is_cancelled || clock_.Now() >= job.want.deadline) break;
     CircuitBreaker::Pass pass;
     {
@@ -283,22 +310,19 @@ FetchedPrefix TransferClient::FetchFromAny(Job& job) {
   return last;
 }
 
-std::vector<TransferClient::Producer*> TransferClient::Candidates(const std::string& wanted) {
-  size_t first = 0;
-  {
-    const MutexLock lock(mu_);
-    first = next_producer_++;
-  }
-  std::vector<Producer*> candidates;
+std::vector<std::shared_ptr<TransferClient::Producer>> TransferClient::Candidates(const std::string& wanted) {
+  const MutexLock lock(mu_);
+  const size_t first = next_producer_++;
+  std::vector<std::shared_ptr<Producer>> candidates;
   for (size_t i = 0; i < producers_.size(); ++i) {
-    Producer* const producer = producers_[(first + i) % producers_.size()].get();
+    const std::shared_ptr<Producer>& producer = producers_[(first + i) % producers_.size()];
     if (wanted.empty() || producer->name == wanted) candidates.push_back(producer);
   }
   return candidates;
 }
 
 struct TransferClient::Asked {
-  Producer* producer = nullptr;
+  std::shared_ptr<Producer> producer;
   CircuitBreaker::Pass pass = CircuitBreaker::Pass::kCall;
   TimeNs begin = 0;
   grpc::ClientContext context;
@@ -328,7 +352,7 @@ std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job
     size_t left GUARDED_BY(mu) = 0;
   } answers;
   std::vector<std::unique_ptr<Asked>> asked;
-  for (Producer* const producer : Candidates(job.want.producer)) {
+  for (const std::shared_ptr<Producer>& producer : Candidates(job.want.producer)) {
     auto one = std::make_unique<Asked>();
     one->producer = producer;
     {
@@ -496,10 +520,10 @@ void TransferClient::Note(Producer& producer, const CircuitBreaker::Pass pass, c
   if (fetched.fault == producer.last_fault) return;
   producer.last_fault = fetched.fault;
   if (fetched.fault.has_value()) {
-    Logger("server")->warn("no prefix from producer {}: {}: {}; until that changes, more of it is counted only",
-                           producer.name, engine::NameOf(*fetched.fault), fetched.why);
+    Logger("server")->warn("no prefix from producer {} at {}: {}: {}; until that changes, more of it is counted only",
+                           producer.name, producer.address, engine::NameOf(*fetched.fault), fetched.why);
   } else {
-    Logger("server")->info("prefixes come from producer {} again", producer.name);
+    Logger("server")->info("prefixes come from producer {} at {} again", producer.name, producer.address);
   }
 }
 

@@ -25,6 +25,7 @@
 #include "config/config.h"
 #include "engine/prefix_channel.h"
 #include "engine/transfer_frames.h"
+#include "server/name_watch.h"
 
 namespace invar::server {
 
@@ -32,7 +33,8 @@ class TransferClient final : public engine::PrefixSource {
  public:
   // Connects to nobody yet. Errors: those of reading token and certificates, naming the field.
   static StatusOr<std::unique_ptr<TransferClient>> Make(const config::Config::Transfer& config,
-                                                        engine::TransferIdentity identity, const Clock& clock);
+                                                        engine::TransferIdentity identity, const Clock& clock,
+                                                        std::unique_ptr<HostResolver> resolver = MakeSystemResolver());
   // Ends what is under way; every `done` has run when it returns.
   ~TransferClient() override;
 
@@ -45,6 +47,8 @@ class TransferClient final : public engine::PrefixSource {
   class Stream;
   TransferClient(const config::Config::Transfer& config, engine::TransferIdentity identity, const Clock& clock);
 
+  // Those that stay keep what is known of them; those that have gone finish what they are at.
+  void SetProducers(const std::vector<config::Producer>& now);
   void Work();
   engine::FetchedPrefix FetchFromAny(Job& job);
   engine::FetchedPrefix FetchFrom(Producer& producer, const engine::PrefixWant& want, Job& job);
@@ -54,7 +58,7 @@ class TransferClient final : public engine::PrefixSource {
   struct Asked;
   std::vector<std::unique_ptr<Asked>> Ask(Job& job);
   // Producers that may be asked, the first one first.
-  std::vector<Producer*> Candidates(const std::string& wanted);
+  std::vector<std::shared_ptr<Producer>> Candidates(const std::string& wanted);
   // `is_cancelled`: it ended because of us, and says nothing of the producer.
   void Note(Producer& producer, CircuitBreaker::Pass pass, const engine::FetchedPrefix& fetched, bool is_cancelled);
   void Beat();
@@ -64,17 +68,20 @@ class TransferClient final : public engine::PrefixSource {
   const engine::TransferIdentity identity_;
   const Clock& clock_;
   std::string authorization_;  // Empty: none is sent.
-  std::vector<std::unique_ptr<Producer>> producers_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
 
   Mutex mu_;
   CondVar work_;
   CondVar beat_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
   std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);  // Queued and running, by ticket.
+  // Shared with the jobs that are at one: it may go meanwhile.
+  std::vector<std::shared_ptr<Producer>> producers_ GUARDED_BY(mu_);
   size_t next_producer_ GUARDED_BY(mu_) = 0;
   uint64_t last_epoch_ GUARDED_BY(mu_);
   bool closing_ GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;  // Last: they use all above.
+  std::vector<std::thread> threads_;  // Behind what they use.
+  std::unique_ptr<NameWatch> names_;  // Alike.
 };
 
 }  // namespace invar::server

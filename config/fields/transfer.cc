@@ -22,7 +22,10 @@ std::vector<Field> TransferFields() {
        "approximate, and say so.",
        Takes::kOnReload},
       {"transfer.producers", StringKind{+[](Config& c) -> std::string& { return c.transfer.producers; }, 65536},
-       "The instances that prefixes may come from, and no others: `NAME=HOST:PORT`, separated by commas."},
+       "The instances that prefixes may come from, and no others: `NAME=HOST:PORT`, separated by commas. "
+       "`NAME=dns:HOST:PORT` is as many as HOST has addresses, which is looked up every 5 s: a headless service of "
+       "Kubernetes, say. Each has health, load and link of its own, and with `choose: shortest` all are asked what "
+       "they have."},
       {"transfer.profile", StringKind{+[](Config& c) -> std::string& { return c.transfer.profile; }, 65536},
        "Files that `invar calibrate` wrote, separated by commas: on a decode instance the one that makes prefixes of "
        "another model's codes, on a prefill instance one for each fine-tune that it serves. Each must be of the model "

@@ -150,6 +150,24 @@ TEST_F(TransferBetweenDaemons, ManyAtOnceAreAnsweredAlike) {
   EXPECT_TRUE(producer.BecomesIdle());
 }
 
+// Beside one that is not there.
+TEST_F(TransferBetweenDaemons, ANameIsLookedUp) {
+  RunningDaemon producer(ProducerConfig());
+  const std::string& address = producer.daemon().grpc_address();
+  const std::string port = address.substr(address.rfind(':') + 1);
+  RunningDaemon consumer(ConsumerConfig("dead=127.0.0.1:1, a=dns:localhost:" + port));
+  const auto stub = consumer.NewStub();
+  // The first lookup runs beside the first request.
+  int32_t tokens = 0;
+  for (uint32_t seed = 0; tokens == 0 && seed < 1000; ++seed) {
+    const Outcome outcome = Collect(*stub, Prompt(seed));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.logit_bits, Cold(*stub, Prompt(seed)));
+    tokens = outcome.finished.reuse().transferred_tokens();
+  }
+  EXPECT_EQ(tokens, kPrompt - 1);
+}
+
 // The prefix is still being run when the producer is told to stop: whoever asked for it gets it.
 TEST_F(TransferBetweenDaemons, ADrainWaitsForThePrefixThatIsOnItsWay) {
   StepGate gate;
