@@ -1,6 +1,7 @@
 """What is deployed fits together: manifests against the Kubernetes schema, alert rules against promtool, configurations against invard.
   manifests_test.py BIN_DIR PROMETHEUS_BIN_DIR
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -170,13 +171,136 @@ class ComposeWithTiers(unittest.TestCase):
         self.assertIn("invard", documents(DEPLOY / "compose.yaml")[0]["services"])
 
 
+class KubernetesOfAPair(unittest.TestCase):
+    folder = DEPLOY / "k8s-pair"
+    kustomization = documents(folder / "kustomization.yaml")[0]
+    config_map = merged(documents(DEPLOY / "k8s/configmap.yaml")[0], documents(folder / "configmap_patch.yaml")[0])
+    deployment = merged(documents(DEPLOY / "k8s/deployment.yaml")[0], documents(folder / "deployment_patch.yaml")[0])
+    prefill = {d["kind"]: d for d in documents(folder / "prefill.yaml")}
+
+    def setUp(self):
+        self.config = yaml.safe_load(self.config_map["data"]["invard.yaml"])
+        self.prefill_config = yaml.safe_load(self.prefill["ConfigMap"]["data"]["invard.yaml"])
+        self.pod = self.deployment["spec"]["template"]["spec"]
+        self.prefill_pod = self.prefill["Deployment"]["spec"]["template"]
+
+    def test_manifests_keep_the_schema(self):
+        validate = pathlib.Path(sys.executable).parent / "kubernetes-validate"
+        for document in [self.config_map, self.deployment, *self.prefill.values()]:
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                yaml.safe_dump(document, file)
+                file.flush()
+                done = run(validate, "-k", "1.33", "--strict", file.name)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_kustomization_names_every_file(self):
+        named = [*self.kustomization["resources"], *(p["path"] for p in self.kustomization["patches"]), "kustomization.yaml"]
+        self.assertEqual(sorted(named), sorted(["../k8s", *(p.name for p in self.folder.glob("*.yaml"))]))
+
+    def test_configuration_is_that_of_k8s_with_transfers(self):
+        plain = yaml.safe_load(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])
+        self.assertEqual({k: v for k, v in self.config.items() if k != "transfer"}, plain)
+        self.assertEqual({k: v for k, v in self.prefill_config.items() if k not in ("transfer", "auth")}, plain)
+
+    def test_prefill_pods_are_those_of_k8s_but_for_what_they_need(self):
+        base = documents(DEPLOY / "k8s/deployment.yaml")[0]["spec"]["template"]["spec"]
+        ours, theirs = base["containers"][0], self.prefill_pod["spec"]["containers"][0]
+        for key in ours:
+            if key not in ("volumeMounts", "lifecycle"):
+                self.assertEqual(theirs[key], ours[key], key)
+        for mount in ours["volumeMounts"]:
+            self.assertIn(mount, theirs["volumeMounts"])
+        for key, value in base["securityContext"].items():
+            self.assertEqual(self.prefill_pod["spec"]["securityContext"][key], value)
+
+    def test_pods_are_killed_only_after_the_drain(self):
+        pod = self.prefill_pod["spec"]
+        wait = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1])
+        self.assertGreater(pod["terminationGracePeriodSeconds"], wait + int(self.prefill_config["drain"]["timeout"].rstrip("s")))
+
+    def test_decode_pods_look_up_the_headless_service_of_prefill_pods(self):
+        name, address = self.config["transfer"]["producers"].split("=")
+        self.assertEqual(name, self.prefill_config["transfer"]["name"])
+        scheme, host, port = address.split(":")
+        service = self.prefill["Service"]
+        self.assertEqual((scheme, host, int(port)), ("dns", service["metadata"]["name"], service["spec"]["ports"][0]["port"]))
+        self.assertEqual(service["spec"]["clusterIP"], "None")
+        container = self.prefill_pod["spec"]["containers"][0]
+        self.assertIn({"name": service["spec"]["ports"][0]["targetPort"], "containerPort": int(port)}, container["ports"])
+        self.assertEqual(port, self.prefill_config["server"]["listen"].rsplit(":")[-1])
+
+    def test_only_decode_pods_reach_prefill_pods(self):
+        labels = self.prefill_pod["metadata"]["labels"]
+        policy = self.prefill["NetworkPolicy"]["spec"]
+        for selector in (policy["podSelector"]["matchLabels"], self.prefill["Service"]["spec"]["selector"],
+                         self.prefill["Deployment"]["spec"]["selector"]["matchLabels"],
+                         self.prefill["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]):
+            self.assertEqual(selector, labels)
+        ours = self.deployment["spec"]["template"]["metadata"]["labels"]
+        self.assertNotEqual(ours, labels)
+        self.assertEqual(policy["ingress"][0], {"from": [{"podSelector": {"matchLabels": ours}}], "ports": [{"port": "grpc"}]})
+        self.assertEqual(policy["ingress"][1], {"ports": [{"port": "ops"}]})
+
+    def test_both_read_the_same_secret_and_only_what_they_need(self):
+        keys = {}
+        for name, pod, config in (("decode", self.pod, self.config), ("prefill", self.prefill_pod["spec"], self.prefill_config)):
+            volume = next(v for v in pod["volumes"] if "secret" in v)
+            mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+            self.assertTrue(mount["readOnly"])
+            self.assertEqual(volume["secret"]["secretName"], "invar-pair")
+            keys[name] = {item["key"] for item in volume["secret"]["items"]}
+            files = {v for k, v in config["transfer"].items() if k.endswith("_file")}
+            self.assertEqual(files, {mount["mountPath"] + "/" + key for key in keys[name]})
+        self.assertEqual(keys, {"decode": {"token", "hmac"}, "prefill": {"hmac"}})
+        env = self.prefill_pod["spec"]["containers"][0]["env"]
+        self.assertEqual([(e["name"], e["valueFrom"]["secretKeyRef"]) for e in env],
+                         [("INVAR_AUTH__TOKENS", {"name": "invar-pair", "key": "tokens"})])
+        for key in ("token", "tokens", "hmac"):
+            self.assertIn("--from-literal=%s=" % key, (self.folder / "kustomization.yaml").read_text())
+
+
+class ComposeOfAPair(unittest.TestCase):
+    compose = documents(DEPLOY / "compose.pair.yaml")[0]
+    decode = documents(DEPLOY / "invard.pair.decode.yaml")[0]
+    prefill = documents(DEPLOY / "invard.pair.prefill.yaml")[0]
+
+    def test_configurations_are_that_of_the_image_with_transfers(self):
+        plain = documents(DEPLOY / "invard.yaml")[0]
+        for config in (self.decode, self.prefill):
+            self.assertEqual({k: v for k, v in config.items() if k not in ("transfer", "auth")}, plain)
+
+    def test_the_decode_instance_looks_up_the_service_beside(self):
+        scheme, host, port = self.decode["transfer"]["producers"].split("=")[1].split(":")
+        self.assertEqual((scheme, port), ("dns", self.prefill["server"]["listen"].rsplit(":")[-1]))
+        self.assertIn(host, self.compose["services"])
+        self.assertIn(host, self.compose["services"]["invard"]["depends_on"])
+
+    def test_each_mounts_its_configuration_and_secrets(self):
+        services = self.compose["services"]
+        for service, file in (("invard", "decode"), ("prefill", "prefill")):
+            self.assertIn("./invard.pair.%s.yaml:/etc/invar/invard.yaml:ro" % file, services[service]["volumes"])
+        targets = {s["target"]: s["source"] for s in services["invard"]["secrets"]}
+        self.assertIn(targets[self.decode["transfer"]["token_file"]], self.compose["secrets"])
+        self.assertNotIn("secrets", services["prefill"])
+        plain = documents(DEPLOY / "compose.yaml")[0]["services"]["invard"]
+        for key in ("read_only", "cap_drop", "security_opt", "stop_grace_period", "image"):
+            self.assertEqual(services["prefill"][key], plain[key], key)
+
+
 class Configurations(unittest.TestCase):
-    def check(self, text):
+    def check(self, text, environment=None):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(text)
             file.flush()
-            done = run(BIN / "invard", "--config", file.name, "--check-config")
+            done = run(BIN / "invard", "--config", file.name, "--check-config", env={**os.environ, **(environment or {})})
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_configurations_of_pairs_are_valid(self):
+        self.check(documents(DEPLOY / "k8s-pair/configmap_patch.yaml")[0]["data"]["invard.yaml"])
+        prefill = next(d for d in documents(DEPLOY / "k8s-pair/prefill.yaml") if d["kind"] == "ConfigMap")
+        self.check(prefill["data"]["invard.yaml"], {"INVAR_AUTH__TOKENS": "decode:%s:instance" % ("0" * 64)})
+        self.check((DEPLOY / "invard.pair.decode.yaml").read_text())
+        self.check((DEPLOY / "invard.pair.prefill.yaml").read_text(), {"INVAR_AUTH__TOKENS": "decode:%s:instance" % ("0" * 64)})
 
     def test_config_map_is_valid(self):
         self.check(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])
