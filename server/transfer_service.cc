@@ -161,6 +161,8 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     StartWrite(&out_);
   }
   void ReaderGone() REQUIRES_LOCK(mu_) {
+    // It may go before the last write is told to be done.
+    if (sender_.has_value() && sender_->acknowledged()) return EndWith(TransferService::End::kSent, OkStatus());
     EndWith(TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away"));
   }
   void EndWith(const TransferService::End end, const Status& status) REQUIRES_LOCK(mu_) {

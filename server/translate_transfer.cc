@@ -58,12 +58,13 @@ StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& prot
       return s;
     }
   }
-  if (proto.layer_page_bytes_size() > kLayersMax) return TooLong("an identity");
-  if (proto.layer_page_bytes_size() != proto.layer_state_bytes_size()) {
-    return InvalidArgument("transfer: layers of an identity have pages and states");
+  const int layer_count = proto.layer_page_bytes_size();
+  if (layer_count > kLayersMax || layer_count != proto.layer_state_bytes_size()) {
+    const std::string field = fmt::format("{}.identity.layer_state_bytes", message);
+    return InvalidArgument(fmt::format("{}: as many as layer_page_bytes, at most {}", field, kLayersMax), field);
   }
   std::vector<engine::LayerBytes> layers;
-  for (int i = 0; i < proto.layer_page_bytes_size(); ++i) {
+  for (int i = 0; i < layer_count; ++i) {
     layers.push_back({.page = proto.layer_page_bytes(i), .state = proto.layer_state_bytes(i)});
   }
   return engine::TransferIdentity{.protocol = proto.protocol(),
