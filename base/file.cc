@@ -36,6 +36,9 @@ class FileDescriptor {
   const int fd_;
 };
 
+// Not blocking: a pipe in a file's place would wait for a writer, instead of being refused for what it is.
+int OpenForReading(const std::string& path) { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }
+
 StatusOr<int64_t> RegularFileBytes(const int fd, const std::string& path) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(path, "stat");
@@ -46,7 +49,7 @@ StatusOr<int64_t> RegularFileBytes(const int fd, const std::string& path) {
 }  // namespace
 
 StatusOr<FileMap> FileMap::Open(const std::string& path) {
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor fd(OpenForReading(path));
   if (fd.get() < 0) return FromErrno(path, "open");
   StatusOr<int64_t> bytes = RegularFileBytes(fd.get(), path);
   if (!bytes.ok()) return bytes.status();
@@ -73,7 +76,7 @@ FileMap::~FileMap() {
 }
 
 StatusOr<std::string> ReadFile(const std::string& path, const int64_t bytes_max) {
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor fd(OpenForReading(path));
   if (fd.get() < 0) return FromErrno(path, "open");
   StatusOr<int64_t> bytes = RegularFileBytes(fd.get(), path);
   if (!bytes.ok()) return bytes.status();

@@ -64,6 +64,21 @@ int32_t ConfigReader::Int(const std::string& key, const int32_t min, const int32
   return Has(key) ? Int(key, min) : fallback;
 }
 
+int32_t ConfigReader::Size(const std::string& key) {
+  const int32_t size = Int(key);
+  if (size <= kSizeMax) return size;
+  Fail(key, fmt::format("at most {}", kSizeMax), Found(key));
+  return 1;
+}
+
+int32_t ConfigReader::Size(const std::string& key, const int32_t fallback) { return Has(key) ? Size(key) : fallback; }
+
+void ConfigReader::CheckProduct(const std::string& key, const int32_t value, const std::string& other,
+                                const int32_t other_value) {
+  if (int64_t{value} * other_value <= kSizeMax) return;
+  Fail(key, fmt::format("at most {} with {} {}", kSizeMax / other_value, other, other_value), fmt::format("{}", value));
+}
+
 double ConfigReader::Positive(const std::string& key) {
   const nlohmann::json* value = Find(key);
   if (value != nullptr && value->is_number()) {

@@ -25,7 +25,13 @@ class ConfigReader {
 
   // Absent and null are the same.
   bool Has(const std::string& key) const;
-  // [min, 2^31): every size of a model fits.
+  // [1, kSizeMax]: a width, or how many of something lie side by side; and a product of two, which is one as well. So
+  // no sum of a few of them leaves 32 bits, and no loop over one takes long before tensors tell whether it is true.
+  static constexpr int32_t kSizeMax = 1 << 20;  // Twenty times the widest layer published.
+  int32_t Size(const std::string& key);
+  int32_t Size(const std::string& key, int32_t fallback);
+  void CheckProduct(const std::string& key, int32_t value, const std::string& other, int32_t other_value);
+  // [min, 2^31).
   int32_t Int(const std::string& key, int32_t min = 1);
   int32_t Int(const std::string& key, int32_t min, int32_t fallback);
   // Finite and > 0.

@@ -1,10 +1,13 @@
 // generation_config.json, and the stop tokens of every file that may name one: releases differ in which file is right,
 // and a missing stop token lets a chat run on for ever, so the union is taken.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "models/config_reader.h"
 #include "models/model.h"
 #include "models/text.h"
@@ -74,6 +77,47 @@ Status AddTokenizerEos(const std::string& folder, const Tokenizer* const tokeniz
   return OkStatus();
 }
 
+// Settings that change answers elsewhere and that no request takes from this file here. What is left at the value where
+// it does nothing is not worth a word.
+void LogPassedOver(const nlohmann::json& json, const std::string& path) {
+  struct Setting {
+    const char* key;
+    const char* neutral;  // JSON.
+  };
+  constexpr Setting kSettings[] = {{"max_new_tokens", "null"},
+                                   {"max_length", "20"},
+                                   {"min_new_tokens", "0"},
+                                   {"min_length", "0"},
+                                   {"stop_strings", "null"},
+                                   {"suppress_tokens", "null"},
+                                   {"begin_suppress_tokens", "null"},
+                                   {"bad_words_ids", "null"},
+                                   {"force_words_ids", "null"},
+                                   {"forced_bos_token_id", "null"},
+                                   {"forced_eos_token_id", "null"},
+                                   {"sequence_bias", "null"},
+                                   {"no_repeat_ngram_size", "0"},
+                                   {"encoder_no_repeat_ngram_size", "0"},
+                                   {"num_beams", "1"},
+                                   {"num_beam_groups", "1"},
+                                   {"diversity_penalty", "0.0"},
+                                   {"length_penalty", "1.0"},
+                                   {"typical_p", "1.0"},
+                                   {"epsilon_cutoff", "0.0"},
+                                   {"eta_cutoff", "0.0"},
+                                   {"guidance_scale", "null"},
+                                   {"penalty_alpha", "null"}};
+  std::vector<std::string> keys;
+  for (const Setting& setting : kSettings) {
+    const auto found = json.find(setting.key);
+    if (found == json.end() || found->is_null() || *found == nlohmann::json::parse(setting.neutral)) continue;
+    keys.emplace_back(setting.key);
+  }
+  if (keys.empty()) return;
+  Logger("models")->warn("{}: {}: not taken as a default here; requests say what they want", path,
+                         fmt::join(keys, ", "));
+}
+
 }  // namespace
 
 StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder, const Tokenizer* const tokenizer) {
@@ -94,6 +138,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& folder, c
   defaults.repetition_penalty = static_cast<float>(config.Positive("repetition_penalty", 1.0));
   AddEos(config, defaults.eos);
   if (!config.status().ok()) return config.status();
+  LogPassedOver(*json, path);
 
   const std::string model_path = folder + "/config.json";
   StatusOr<nlohmann::json> model_json = ReadOptional(model_path);

@@ -7,10 +7,12 @@ StatusOr<StackPlan> ReadLlama(ConfigReader config) {
   StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
   ReadCommon(config, plan);
   ReadAttention(config, 1.0, plan);
+  config.Expect("use_qk_norm", false);
   plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp = {.intermediate = config.Int("intermediate_size"), .bias = config.Bool("mlp_bias", false)};
+  plan.mlp = {.intermediate = config.Size("intermediate_size"), .bias = config.Bool("mlp_bias", false)};
   config.Refuse("sliding_window", "llama has none");
+  CheckLayerTypesAre(config, plan, "full_attention");
   if (!config.status().ok()) return config.status();
   return plan;
 }

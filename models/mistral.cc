@@ -7,11 +7,13 @@ StatusOr<StackPlan> ReadMistral(ConfigReader config) {
   StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
   ReadCommon(config, plan);
   ReadAttention(config, 1.0, plan);
+  config.Expect("use_qk_norm", false);
   config.Expect("attention_bias", false);
   const int32_t window = config.Int("sliding_window", 1, 0);
   for (LayerPlan& layer : plan.layers) layer.window = window;
+  CheckLayerTypesAre(config, plan, window > 0 ? "sliding_attention" : "full_attention");
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Int("intermediate_size");
+  plan.mlp.intermediate = config.Size("intermediate_size");
   if (!config.status().ok()) return config.status();
   return plan;
 }

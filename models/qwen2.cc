@@ -7,11 +7,12 @@ StatusOr<StackPlan> ReadQwen2(ConfigReader config) {
   StackPlan plan{.architecture = config.String("model_type"), .tensor_prefix = "model."};
   ReadCommon(config, plan);
   ReadAttention(config, 1.0, plan);
+  config.Expect("use_qk_norm", false);
   ReadOptionalWindows(config, plan);
   config.Expect("attention_bias", true);
   plan.attention.qkv_bias = true;
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Int("intermediate_size");
+  plan.mlp.intermediate = config.Size("intermediate_size");
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -9,9 +9,10 @@ StatusOr<StackPlan> ReadQwen3(ConfigReader config) {
   ReadAttention(config, 1.0, plan);
   ReadOptionalWindows(config, plan);
   plan.attention.qk_norm = true;
+  config.Expect("use_qk_norm", true);
   plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Int("intermediate_size");
+  plan.mlp.intermediate = config.Size("intermediate_size");
   if (!config.status().ok()) return config.status();
   return plan;
 }

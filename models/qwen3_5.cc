@@ -23,6 +23,11 @@ ConfigReader TextSection(ConfigReader& top, const std::string& text_type, StackP
   if (section->String("model_type", text_type) != text_type) {
     section->Fail("model_type", "\"" + text_type + "\"", section->Found("model_type"));
   }
+  CheckWeightType(top);
+  for (const char* const key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}) {
+    if (!top.Has(key) || top.Found(key) == section->Found(key)) continue;
+    top.Fail(key, "the same value here and in text_config (" + section->Found(key) + ")", top.Found(key));
+  }
   top.Refuse("quantization_config", "quantized weights are not supported; use the unquantized ones");
   plan.tied_embeddings = section->Bool("tie_word_embeddings", false);
   if (top.Has("tie_word_embeddings")) {
@@ -42,7 +47,7 @@ StatusOr<StackPlan> ReadQwen35(ConfigReader top) {
   StackPlan plan;
   ConfigReader config = TextSection(top, "qwen3_5_text", plan);
   ReadHybrid(config, plan);
-  plan.mlp.intermediate = config.Int("intermediate_size");
+  plan.mlp.intermediate = config.Size("intermediate_size");
   ReadMtp(config, "mtp_num_hidden_layers", MlpKind::kSwiGlu, plan);
   if (!config.status().ok()) return config.status();
   return plan;

@@ -30,7 +30,7 @@ StatusOr<StackPlan> ReadQwen3Next(ConfigReader config) {
   if (has_experts) ReadExperts(config, plan);
   plan.experts.normalize_top_k = config.Bool("norm_topk_prob", true);
   ReadMtp(config, "num_nextn_predict_layers", has_experts ? MlpKind::kExperts : MlpKind::kSwiGlu, plan);
-  if (any_dense) plan.mlp.intermediate = config.Int("intermediate_size");
+  if (any_dense) plan.mlp.intermediate = config.Size("intermediate_size");
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -14,17 +14,32 @@ namespace {
 struct Family {
   const char* model_type;
   StatusOr<StackPlan> (*read)(ConfigReader top);
+  const char* class_stem;  // Of the names that `architectures` may hold.
 };
 
 constexpr Family kFamilies[] = {
-    {"qwen3_5", ReadQwen35},        {"qwen3_5_text", ReadQwen35},
-    {"qwen3_5_moe", ReadQwen35Moe}, {"qwen3_5_moe_text", ReadQwen35Moe},
-    {"qwen3_next", ReadQwen3Next},  {"qwen3", ReadQwen3},
-    {"qwen2", ReadQwen2},           {"llama", ReadLlama},
-    {"mistral", ReadMistral},
+    {"qwen3_5", ReadQwen35, "Qwen3_5"},
+    {"qwen3_5_text", ReadQwen35, "Qwen3_5"},
+    {"qwen3_5_moe", ReadQwen35Moe, "Qwen3_5Moe"},
+    {"qwen3_5_moe_text", ReadQwen35Moe, "Qwen3_5Moe"},
+    {"qwen3_next", ReadQwen3Next, "Qwen3Next"},
+    {"qwen3", ReadQwen3, "Qwen3"},
+    {"qwen2", ReadQwen2, "Qwen2"},
+    {"llama", ReadLlama, "Llama"},
+    {"mistral", ReadMistral, "Mistral"},
 };
 
 constexpr int64_t kConfigBytesMax = 4 << 20;
+
+// A model of the same layers may end in something else than a head over the vocabulary: a classifier, a reward.
+void CheckClasses(ConfigReader& top, const Family& family) {
+  const std::string causal = std::string(family.class_stem) + "ForCausalLM";
+  const std::string wrapped = std::string(family.class_stem) + "ForConditionalGeneration";
+  for (const std::string& name : top.Strings("architectures")) {
+    if (name == causal || name == wrapped) continue;
+    top.Fail("architectures", fmt::format("{} or {}, as model_type says", causal, wrapped), "\"" + name + "\"");
+  }
+}
 
 }  // namespace
 
@@ -42,7 +57,10 @@ StatusOr<StackPlan> ParseStackPlan(const std::string& text, const std::string& p
   const std::string type = top.String("model_type");
   if (!top.status().ok()) return top.status();
   for (const Family& family : kFamilies) {
-    if (type == family.model_type) return family.read(top);
+    if (type != family.model_type) continue;
+    CheckClasses(top, family);
+    if (!top.status().ok()) return top.status();
+    return family.read(top);
   }
   return InvalidArgument(
       fmt::format("{}: model_type: wanted one of {}, found \"{}\"", path, fmt::join(KnownArchitectures(), ", "), type),

@@ -57,6 +57,7 @@ void ScaleYarn(ConfigReader& section, const double theta, const int32_t max_posi
   const double original = section.Int("original_max_position_embeddings", 1, max_positions);
   const double fast = section.Positive("beta_fast", 32.0);
   const double slow = section.Positive("beta_slow", 1.0);
+  if (fast <= slow) section.Fail("beta_fast", "more than beta_slow", fmt::format("{}", fast));
   const bool truncate = section.Bool("truncate", true);
   const auto pairs = static_cast<double>(plan.inverse_frequencies.size());
   const double dims = 2 * pairs;
@@ -105,6 +106,10 @@ RopePlan ReadRope(ConfigReader& config, const int32_t head_dim, const double par
   const double partial = FromEither<double>(config, section, "partial_rotary_factor", [&](ConfigReader& at) {
     return at.Positive("partial_rotary_factor", partial_default);
   });
+  // Where whole heads turn, the transformers library passes this field over in some types and applies it in others.
+  if (partial_default == 1 && partial != 1) {
+    config.Fail("partial_rotary_factor", "1, since this family turns whole heads", fmt::format("{}", partial));
+  }
   if (theta <= 1) config.Fail("rope_theta", "a number > 1", fmt::format("{}", theta));
   const auto dims = static_cast<int32_t>(head_dim * std::min(partial, 2.0));
   if (partial > 1 || dims < 2 || dims % 2 != 0) {
@@ -125,7 +130,10 @@ RopePlan ReadRope(ConfigReader& config, const int32_t head_dim, const double par
     ScaleLlama3(*section, plan);
   } else if (plan.type == "yarn") {
     ScaleYarn(*section, theta, plan.max_positions, plan);
-  } else if (plan.type != "default") {
+  } else if (plan.type == "default") {
+    if (section->Positive("factor", 1.0) != 1)
+      section->Fail("factor", "1, as rope_type default says", section->Found("factor"));
+  } else {
     section->Fail(section->Has("rope_type") ? "rope_type" : "type", "default, linear, llama3 or yarn", plan.type);
   }
   return plan;

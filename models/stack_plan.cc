@@ -34,9 +34,25 @@ std::vector<std::string> ReadLayerTypes(ConfigReader& config, const StackPlan& p
 
 }  // namespace
 
+void CheckWeightType(ConfigReader& config) {
+  for (const char* const key : {"dtype", "torch_dtype"}) {
+    const std::string type = config.String(key, "bfloat16");
+    if (type == "bfloat16" || type == "float16" || type == "float32") continue;
+    config.Fail(key, "bfloat16, float16 or float32", config.Found(key));
+  }
+  if (config.Has("dtype") && config.Has("torch_dtype") && config.Found("dtype") != config.Found("torch_dtype")) {
+    config.Fail("torch_dtype", "the same as dtype (" + config.Found("dtype") + ")", config.Found("torch_dtype"));
+  }
+}
+
+void CheckLayerTypesAre(ConfigReader& config, const StackPlan& plan, const std::string& only) {
+  ReadLayerTypes(config, plan, {only});
+}
+
 void ReadCommon(ConfigReader& config, StackPlan& plan) {
+  CheckWeightType(config);
   plan.vocabulary_size = config.Int("vocab_size");
-  plan.hidden = config.Int("hidden_size");
+  plan.hidden = config.Size("hidden_size");
   plan.norm_eps = static_cast<float>(config.Positive("rms_norm_eps", 1e-6));
   constexpr int32_t kLayersMax = 4096;  // Far above any model; keeps a lying file from taking memory.
   const int32_t layers = config.Int("num_hidden_layers");
@@ -52,17 +68,18 @@ void ReadCommon(ConfigReader& config, StackPlan& plan) {
 
 void ReadAttention(ConfigReader& config, const double partial_rotary_default, StackPlan& plan) {
   AttentionPlan& attention = plan.attention;
-  attention.heads = config.Int("num_attention_heads");
-  attention.kv_heads = config.Int("num_key_value_heads", 1, attention.heads);
+  attention.heads = config.Size("num_attention_heads");
+  attention.kv_heads = config.Size("num_key_value_heads", attention.heads);
   if (!config.Has("head_dim") && plan.hidden % attention.heads != 0) {
     config.Fail("head_dim", "a value, since hidden_size is no multiple of num_attention_heads", "nothing");
   }
-  attention.head_dim = config.Int("head_dim", 2, std::max(plan.hidden / attention.heads, 1));
+  attention.head_dim = config.Size("head_dim", std::max(plan.hidden / attention.heads, 1));
   if (attention.heads % attention.kv_heads != 0) {
     config.Fail("num_key_value_heads", fmt::format("a divisor of num_attention_heads {}", attention.heads),
                 config.Found("num_key_value_heads"));
   }
   if (attention.head_dim % 2 != 0) config.Fail("head_dim", "an even number", fmt::format("{}", attention.head_dim));
+  config.CheckProduct("head_dim", attention.head_dim, "num_attention_heads", attention.heads);
   attention.rope = ReadRope(config, attention.head_dim, partial_rotary_default);
 }
 
@@ -71,12 +88,16 @@ void ReadOptionalWindows(ConfigReader& config, StackPlan& plan) {
   const bool used = config.Bool("use_sliding_window", false);
   // Without use_sliding_window, sliding_window is a left-over of the base configuration.
   const int32_t window = used ? config.Int("sliding_window") : 0;
-  const int32_t first = used && types.empty() ? config.Int("max_window_layers", 0) : 0;
+  const int32_t first = config.Int("max_window_layers", 0, 0);
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const bool slides = types.empty() ? used && static_cast<int32_t>(i) >= first : types[i] == "sliding_attention";
     if (slides && !used) {
       config.Fail("layer_types", "no \"sliding_attention\", since use_sliding_window is false",
                   fmt::format("it at layer {}", i));
+    }
+    if (used && config.Has("max_window_layers") && slides != (static_cast<int32_t>(i) >= first)) {
+      config.Fail("layer_types", fmt::format("what max_window_layers {} says", first),
+                  fmt::format("\"{}\" at layer {}", types[i], i));
     }
     if (slides) plan.layers[i].window = window;
   }
@@ -89,6 +110,7 @@ void ReadHybrid(ConfigReader& config, StackPlan& plan) {
   plan.attention.output_gate = true;
   plan.attention.qk_norm = true;
   plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
+  config.Expect("use_qk_norm", true);
   config.Expect("attn_output_gate", true);
   config.Expect("output_gate_type", "swish");
   config.Expect("mamba_ssm_dtype", "float32");
@@ -121,10 +143,10 @@ void ReadMtp(ConfigReader& config, const std::string& layers_key, const MlpKind 
 }
 
 void ReadExperts(ConfigReader& config, StackPlan& plan) {
-  plan.experts.experts = config.Int("num_experts");
-  plan.experts.top_k = config.Int("num_experts_per_tok");
-  plan.experts.intermediate = config.Int("moe_intermediate_size");
-  plan.experts.shared_intermediate = config.Int("shared_expert_intermediate_size");
+  plan.experts.experts = config.Size("num_experts");
+  plan.experts.top_k = config.Size("num_experts_per_tok");
+  plan.experts.intermediate = config.Size("moe_intermediate_size");
+  plan.experts.shared_intermediate = config.Size("shared_expert_intermediate_size");
   if (plan.experts.top_k > plan.experts.experts) {
     config.Fail("num_experts_per_tok", fmt::format("at most num_experts {}", plan.experts.experts),
                 fmt::format("{}", plan.experts.top_k));

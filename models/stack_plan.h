@@ -76,6 +76,10 @@ struct StackPlan {
 
 // --- Parts families share. `config` is the text model's section; errors stay in it. ---
 
+// dtype and torch_dtype: types of weights that are served, and no two of them.
+void CheckWeightType(ConfigReader& config);
+// layer_types, where the family's layers are all of one type.
+void CheckLayerTypesAre(ConfigReader& config, const StackPlan& plan, const std::string& only);
 // vocab_size, hidden_size, rms_norm_eps, layer count (all full attention, SwiGLU), activation, unsupported settings.
 void ReadCommon(ConfigReader& config, StackPlan& plan);
 // Heads, head_dim and rope.

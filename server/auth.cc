@@ -1,6 +1,8 @@
 // See auth.h.
 #include "server/auth.h"
 
+#include <strings.h>
+
 #include <atomic>
 #include <charconv>
 #include <utility>
@@ -134,7 +136,9 @@ StatusOr<Caller> Authenticator::Authenticate(const grpc::ServerContextBase& cont
 StatusOr<Caller> Authenticator::AuthenticateHeader(const std::string_view header) const {
   const std::shared_ptr<const Rules> rules = this->rules();
   if (rules->entries.empty()) return Caller();
-  if (!header.starts_with(kScheme) || header.size() > kTokenBytesMax) return TokenRequired();
+  const bool bearer =
+      header.size() >= kScheme.size() && strncasecmp(header.data(), kScheme.data(), kScheme.size()) == 0;
+  if (!bearer || header.size() > kTokenBytesMax) return TokenRequired();
   const Digest digest = Sha256(header.substr(kScheme.size()));
   const Entry* found = nullptr;
   for (const Entry& entry : rules->entries) {  // All of them, whatever is found: the time tells nothing.

@@ -202,11 +202,11 @@ grpc::ServerUnaryReactor* GenerateService::RenderChat(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerateService::ListModels(grpc::CallbackServerContext* context,
                                                       const v1::ListModelsRequest* request,
                                                       v1::ListModelsResponse* response) {
-  return RunUnary(context, Rpc::kListModels, On::kReaction, *request, *response,
-                  [response](const TranslateContext& context) {
-                    *response->add_models() = TranslateModelInfo(context.model_name, context.spec);
-                    return OkStatus();
-                  });
+  return RunUnary(
+      context, Rpc::kListModels, On::kReaction, *request, *response, [response](const TranslateContext& context) {
+        *response->add_models() = TranslateModelInfo(context.model_name, context.spec, context.request_limits);
+        return OkStatus();
+      });
 }
 
 // --- The whole ---

@@ -146,6 +146,14 @@ StatusOr<ModelParts> LoadModelFolder(const config::Config& config) {
                         *parts.backend);
   if (!model.ok()) return model.status();
   parts.model = *std::move(model);
+  const int32_t rows = parts.model->spec().vocabulary_size;
+  if (parts.tokenizer->vocabulary_size() > rows) {
+    return InvalidArgument(
+        fmt::format("{}/tokenizer.json: wanted ids below vocab_size {} of config.json, found {} ({})",
+                    config.model.path, rows, parts.tokenizer->vocabulary_size() - 1,
+                    parts.tokenizer->TokenBytes(TokenId(parts.tokenizer->vocabulary_size() - 1), false)),
+        "model.path");
+  }
   return parts;
 }
 

@@ -115,18 +115,20 @@ StatusOr<TranslatedRequest> TranslateGenerate(const v1::GenerateRequest& proto, 
   return out;
 }
 
-v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec) {
+v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec,
+                                 const engine::RequestLimits& limits) {
   v1::ModelInfo info;
   info.set_id(name);
   info.set_architecture(spec.architecture);
   info.set_fingerprint(spec.fingerprint);
-  info.set_max_sequence_tokens(spec.max_sequence_tokens);
+  info.set_max_sequence_tokens(engine::MaxRequestTokens(limits));
   info.set_vocabulary_size(spec.vocabulary_size);
   info.set_attention_layers(spec.attention_layers);
   info.set_recurrent_layers(spec.recurrent_layers);
   info.set_kv_bytes_per_token(spec.page_bytes / kernels::kPageTokens);
   info.set_checkpoint_bytes(spec.state_bytes);
   info.set_numerics_id(spec.numerics_id);
+  info.set_token_ids(limits.usable_ids);
   return info;
 }
 

@@ -60,6 +60,7 @@ StatusOr<std::vector<TokenId>> TranslateTokenize(const v1::TokenizeRequest& prot
 StatusOr<std::string> TranslateDetokenize(const v1::DetokenizeRequest& proto, const TranslateContext& context);
 StatusOr<v1::RenderChatResponse> TranslateRenderChat(const v1::RenderChatRequest& proto,
                                                      const TranslateContext& context);
-v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec);
+v1::ModelInfo TranslateModelInfo(const std::string& name, const models::ModelSpec& spec,
+                                 const engine::RequestLimits& limits);
 
 }  // namespace invar::server

@@ -141,7 +141,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
 }  // namespace
 
-StatusOr<int32_t> ReadVocabularySize(v1::GenerationService::StubInterface& stub, const std::string& token) {
+StatusOr<int32_t> ReadTokenIds(v1::GenerationService::StubInterface& stub, const std::string& token) {
   grpc::ClientContext context;
   AddToken(context, token);
   v1::ListModelsResponse response;
@@ -150,10 +150,10 @@ StatusOr<int32_t> ReadVocabularySize(v1::GenerationService::StubInterface& stub,
     return Status(static_cast<StatusCode>(status.error_code()),
                   fmt::format("the daemon does not list its models: {}", status.error_message()));
   }
-  if (response.models_size() == 0 || response.models(0).vocabulary_size() <= 0) {
+  if (response.models_size() == 0 || response.models(0).token_ids() <= 0) {
     return FailedPrecondition("the daemon serves no model with a vocabulary");
   }
-  return response.models(0).vocabulary_size();
+  return response.models(0).token_ids();
 }
 
 LoadResult RunLoad(v1::GenerationService::Stub& stub, const Workload& workload, const std::vector<PlannedRequest>& plan,

@@ -24,7 +24,7 @@ struct LoadResult {
 using Progress = std::function<void(int32_t finished, int32_t total)>;
 
 // Vocabulary of the first served model. Errors: what ListModels answers; FAILED_PRECONDITION without a model.
-StatusOr<int32_t> ReadVocabularySize(v1::GenerationService::StubInterface& stub, const std::string& token);
+StatusOr<int32_t> ReadTokenIds(v1::GenerationService::StubInterface& stub, const std::string& token);
 
 // Blocks until every request has ended; requests that fail are records with an error, not a Status.
 // `token`: API token sent as bearer, empty for none. Threads: any; reactions run on gRPC's own threads.

@@ -56,7 +56,7 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   for (int32_t r = 0; r < result.span.logits_rows && first_row + r + 1 < sequence.prompt_tokens(); ++r) {
     if (first_row + r < sequence.logits_from()) continue;
     std::optional<TokenLogprob> logprob =
-        MakeLogprob(rows_, {result.logits.row(r), static_cast<size_t>(result.logits.cols)},
+        MakeLogprob(rows_, {result.logits.row(r), static_cast<size_t>(result.logits.cols)}, usable_ids_,
                     sequence.tokens()[first_row + r + 1], *alternatives);
     if (!logprob.has_value()) return false;
     sequence.AddPromptLogprob(*std::move(logprob));
@@ -91,7 +91,7 @@ End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logit
   const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
   if (token.has_value() && wants_logprob) {
     logprob = chosen != nullptr ? LogprobOf(*chosen)
-                                : MakeLogprob(rows_, logits, *token, request.output.logprobs.value_or(0));
+                                : MakeLogprob(rows_, logits, usable_ids_, *token, request.output.logprobs.value_or(0));
   }
   if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
   ++stats_.generated_tokens;

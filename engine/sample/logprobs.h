@@ -14,7 +14,7 @@ namespace invar::engine {
 
 // `alternatives` most likely tokens beside `token`, best first, ties to the smallest id; `token` itself may be among
 // them. Nothing where the row is not finite.
-std::optional<TokenLogprob> MakeLogprob(const kernels::RowSampler& rows, std::span<const float> logits, TokenId token,
-                                        int32_t alternatives);
+std::optional<TokenLogprob> MakeLogprob(const kernels::RowSampler& rows, std::span<const float> logits,
+                                        int32_t usable_ids, TokenId token, int32_t alternatives);
 
 }  // namespace invar::engine

@@ -43,6 +43,7 @@ std::vector<RowRange> GroupedRanges(const DeltaNetShape& net, const int64_t hidd
   const std::string ba = prefix + "in_proj_ba.weight";
   weights.Require(qkvz, {2 * net.key_dim() + 2 * net.value_dim(), hidden});
   weights.Require(ba, {2 * net.shape.heads_v, hidden});
+  if (!weights.status().ok()) return {};  // A head count that no tensor bears out is not walked.
   const int64_t values = net.shape.heads_v / net.shape.heads_k;
   const int64_t value_rows = values * net.shape.dim_v;
   const int64_t dim_k = net.shape.dim_k;
@@ -269,10 +270,12 @@ class GatedDeltaNetPlan final : public MixerPlan {
 std::shared_ptr<const MixerPlan> ReadGatedDeltaNet(ConfigReader& config) {
   DeltaNetShape net;
   kernels::DeltaShape& shape = net.shape;
-  shape.heads_k = config.Int("linear_num_key_heads", 1, 16);
-  shape.heads_v = config.Int("linear_num_value_heads", 1, 32);
-  shape.dim_k = config.Int("linear_key_head_dim", 1, 128);
-  shape.dim_v = config.Int("linear_value_head_dim", 1, 128);
+  shape.heads_k = config.Size("linear_num_key_heads", 16);
+  shape.heads_v = config.Size("linear_num_value_heads", 32);
+  shape.dim_k = config.Size("linear_key_head_dim", 128);
+  shape.dim_v = config.Size("linear_value_head_dim", 128);
+  config.CheckProduct("linear_key_head_dim", shape.dim_k, "linear_num_key_heads", shape.heads_k);
+  config.CheckProduct("linear_value_head_dim", shape.dim_v, "linear_num_value_heads", shape.heads_v);
   net.conv_kernel = config.Int("linear_conv_kernel_dim", 2, 4);
   if (shape.heads_v % shape.heads_k != 0) {
     config.Fail("linear_num_value_heads", fmt::format("a multiple of linear_num_key_heads {}", shape.heads_k),

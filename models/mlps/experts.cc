@@ -96,7 +96,7 @@ class Experts final : public Mlp {
     const int64_t inner = experts_.intermediate;
     weights.Require(prefix + "gate_up_proj", {experts_.experts, 2 * inner, hidden_});
     weights.Require(prefix + "down_proj", {experts_.experts, hidden_, inner});
-    for (int64_t e = 0; e < experts_.experts; ++e) {
+    for (int64_t e = 0; e < experts_.experts && weights.status().ok(); ++e) {
       gate_up_.push_back(weights.AddMatrix({{prefix + "gate_up_proj", e * 2 * inner, 2 * inner}}, hidden_));
       down_.push_back(weights.AddMatrix({{prefix + "down_proj", e * hidden_, hidden_}}, inner));
     }

@@ -1,4 +1,6 @@
 // Loads a model's chat template and renders requests with it, with the variables that transformers gives.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include "models/text/jinja/strings.h"
 #include "models/text/json_fields.h"
 #include "models/text/strict_json.h"
+#include "models/text/unicode.h"
 
 namespace invar::models {
 namespace {
@@ -198,10 +201,16 @@ StatusOr<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& fold
       own_file ? ReadFile(template_file, kMaxTemplateBytes) : TemplateOfConfig(config, config_file);
   if (!source.ok()) return source.status();
   if (source->empty() && !own_file) return std::unique_ptr<ChatTemplate>();
-  StatusOr<jinja::Body> body = jinja::ParseTemplate(*source);
-  if (!body.ok()) {
-    return InvalidArgument((own_file ? template_file : config_file) + ": " + body.status().message(), "chat_template");
+  const std::string& file = own_file ? template_file : config_file;
+  for (size_t at = 0; at < source->size();) {
+    const Utf8Char next = DecodeUtf8(*source, at);
+    if (next.code_point == Utf8Char::kInvalidByte) {
+      return InvalidArgument(fmt::format("{}: wanted UTF-8, found another byte at {}", file, at), "chat_template");
+    }
+    at += static_cast<size_t>(next.bytes);
   }
+  StatusOr<jinja::Body> body = jinja::ParseTemplate(*source);
+  if (!body.ok()) return InvalidArgument(file + ": " + body.status().message(), "chat_template");
   return std::unique_ptr<ChatTemplate>(std::make_unique<JinjaTemplate>(*std::move(body), SpecialTokens(config)));
 }
 

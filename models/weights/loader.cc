@@ -37,7 +37,7 @@ namespace {
 using kernels::DType;
 
 constexpr int64_t kAlignment = 64;              // Of matrices in the payload: one cache line, as PackMatrix asks.
-constexpr std::string_view kPackVersion = "1";  // Of this file's layout; the backend's is part of its numerics id.
+constexpr std::string_view kPackVersion = "2";  // Of this file's layout; the backend's is part of its numerics id.
 
 struct Slot {
   int64_t offset = 0;
@@ -89,15 +89,18 @@ std::string LayoutKey(const WeightPlan& plan, const Layout& layout, const std::s
   return ToHex(key.Finish());
 }
 
+int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
 std::vector<PackedSource> SourcesOf(const WeightFiles& weights) {
   std::vector<PackedSource> sources;
   for (const SafetensorsFile& file : weights.files()) {
     struct stat info {};
     stat(file.path().c_str(), &info);  // Was just opened; should it vanish, zeros match nothing.
-    sources.push_back(
-        {.name = std::filesystem::path(file.path()).filename().string(),
-         .bytes = static_cast<int64_t>(file.bytes().size()),
-         .modified_ns = static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec});
+    sources.push_back({.name = std::filesystem::path(file.path()).filename().string(),
+                       .bytes = static_cast<int64_t>(file.bytes().size()),
+                       .modified_ns = Nanoseconds(info.st_mtim),
+                       .changed_ns = Nanoseconds(info.st_ctim),
+                       .inode = static_cast<int64_t>(info.st_ino)});
   }
   return sources;
 }
@@ -227,8 +230,7 @@ class WeightLoader {
  private:
   Status LoadPayload() {
     if (options_.pack_to_file && LoadFromFile()) return OkStatus();
-    // Known already where a packed file was tried: hashing reads every weight.
-    if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
+    Fingerprint();
     weights_.memory_ = std::make_shared<LoadedWeights::AnonymousMemory>(layout_.bytes);
     if (weights_.memory_->data == MAP_FAILED) {
       return ResourceExhausted(fmt::format("{}: wanted {} bytes of memory for packed weights, found too little",
@@ -240,22 +242,27 @@ class WeightLoader {
     return OkStatus();
   }
 
+  // Hashing reads every weight: once at most, and not at all where a packed file says it.
+  const std::string& Fingerprint() {
+    if (weights_.fingerprint_.empty()) weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
+    return weights_.fingerprint_;
+  }
+
   // False where no packed file can be had; the reason is logged.
   bool LoadFromFile() {
     const PackedKey key{.layout = LayoutKey(plan_, layout_, config_text_, backend_),
                         .sources = SourcesOf(plan_.files()),
-                        .payload_bytes = layout_.bytes};
+                        .payload_bytes = layout_.bytes,
+                        .fingerprint = [this] { return Fingerprint(); }};
     const std::string path = fmt::format("{}/model.{}.packed", options_.folder, backend_.numerics().id());
     std::string why;
     std::optional<PackedFile> packed = OpenPackedFile(path, key, why);
     if (!packed.has_value()) {
       if (!why.empty()) Logger("models")->info("packing again, {}: {}", path, why);
-      weights_.fingerprint_ = FingerprintOf(plan_.files(), config_text_);
-      const Status written =
-          WritePackedFile(path, key, weights_.fingerprint_, [this](const std::span<std::byte> payload) {
-            Packer(plan_, layout_, backend_, options_).Fill(payload);
-            return OkStatus();
-          });
+      const Status written = WritePackedFile(path, key, Fingerprint(), [this](const std::span<std::byte> payload) {
+        Packer(plan_, layout_, backend_, options_).Fill(payload);
+        return OkStatus();
+      });
       if (!written.ok()) {
         Logger("models")->info("packing into memory: {}", written.message());
         return false;

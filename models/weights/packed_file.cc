@@ -62,7 +62,11 @@ std::string HeaderText(const PackedKey& key, const std::string& fingerprint, con
   header["payload_bytes"] = key.payload_bytes;
   header["sources"] = Json::array();
   for (const PackedSource& source : key.sources) {
-    header["sources"].push_back({{"name", source.name}, {"bytes", source.bytes}, {"modified_ns", source.modified_ns}});
+    header["sources"].push_back({{"name", source.name},
+                                 {"bytes", source.bytes},
+                                 {"modified_ns", source.modified_ns},
+                                 {"changed_ns", source.changed_ns},
+                                 {"inode", source.inode}});
   }
   std::string sums;
   for (const uint64_t checksum : checksums) sums += fmt::format("{:016x}", checksum);
@@ -104,10 +108,14 @@ std::string CompareKey(const nlohmann::json& header, const PackedKey& key) {
   if (header["payload_bytes"] != key.payload_bytes) return "its payload has another size";
   std::vector<PackedSource> sources;
   for (const auto& source : header["sources"]) {
-    sources.push_back(
-        {source["name"].get<std::string>(), source["bytes"].get<int64_t>(), source["modified_ns"].get<int64_t>()});
+    sources.push_back({.name = source["name"].get<std::string>(),
+                       .bytes = source["bytes"].get<int64_t>(),
+                       .modified_ns = source["modified_ns"].get<int64_t>(),
+                       .changed_ns = source["changed_ns"].get<int64_t>(),
+                       .inode = source["inode"].get<int64_t>()});
   }
-  return sources == key.sources ? "" : "the weight files changed since";
+  if (sources == key.sources || header["fingerprint"] == key.fingerprint()) return {};
+  return "the weight files changed since";
 }
 
 // The checksums of the header; fewer than blocks where it is no list of 16 hex digits each.

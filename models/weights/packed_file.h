@@ -18,19 +18,24 @@
 
 namespace invar::models {
 
-// A file the packed one was made from.
+// A file the packed one was made from, by all that the file system says of it: where this is equal, so are the
+// contents, since the time of the last change cannot be set.
 struct PackedSource {
   std::string name;  // Without folder.
   int64_t bytes = 0;
   int64_t modified_ns = 0;
+  int64_t changed_ns = 0;
+  int64_t inode = 0;
   bool operator==(const PackedSource&) const = default;
 };
 
-// What must be equal for a packed file to be used.
+// What must be equal for a packed file to be used: its sources, or else their contents, as in a folder that was copied
+// or unpacked together with it, with the old times.
 struct PackedKey {
   std::string layout;  // Hex SHA-256 of plan, numerics and configuration.
   std::vector<PackedSource> sources;
   int64_t payload_bytes = 0;
+  std::function<std::string()> fingerprint{};  // Hex digest of what the sources hold; reads them all.
 };
 
 struct PackedFile {

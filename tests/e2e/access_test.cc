@@ -92,7 +92,8 @@ TEST(Auth, TokensNameTheirTenant) {
   const server::Authenticator authenticator(config.auth);
   EXPECT_EQ(authenticator.AuthenticateHeader(std::string("Bearer ") + kToken).value().tenant, "team-a");
   EXPECT_EQ(authenticator.AuthenticateHeader("Bearer other").value().tenant, "team-b");
-  for (const std::string header : {"", "Bearer", "Bearer ", "bearer other", "Basic other", "other", "Bearer  other"}) {
+  EXPECT_EQ(authenticator.AuthenticateHeader("bearer other").value().tenant, "team-b") << "RFC 9110, 11.1";
+  for (const std::string header : {"", "Bearer", "Bearer ", "Basic other", "other", "Bearer  other"}) {
     EXPECT_FALSE(authenticator.AuthenticateHeader(header).ok()) << header;
   }
   EXPECT_FALSE(authenticator.AuthenticateHeader("Bearer " + std::string(100'000, 'a')).ok());

@@ -402,6 +402,10 @@ TEST(BadRequest, OneThatNeverFitsIsRefusedAtOnceAndSmallOnesFinish) {
   const auto stub = daemon.NewStub();
   const int32_t fits = engine::MaxRequestTokens(daemon.daemon().model()->engine->request_limits());
   ASSERT_LT(fits, daemon.daemon().model()->spec().max_sequence_tokens) << "the budget is the limit here";
+  v1::ListModelsResponse models;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub->ListModels(&context, {}, &models).ok());
+  EXPECT_EQ(models.models(0).max_sequence_tokens(), fits);
   const Outcome large = Collect(*stub, TokensRequest(std::vector<int32_t>(fits, 1), 100));
   EXPECT_EQ(large.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << large.status.error_message();
   // The model would take it, the budget never: no smaller max_tokens helps.

@@ -183,7 +183,7 @@ TEST(Sampler, RunsOnTheInstructionSetThatIsForcedOnTheModel) {
 
 TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
   const std::vector<float> logits = {0.0F, std::log(2.0F), 0.0F};
-  const TokenLogprob logprob = MakeLogprob(Rows(), logits, TokenId(0), 2).value();
+  const TokenLogprob logprob = MakeLogprob(Rows(), logits, static_cast<int32_t>(logits.size()), TokenId(0), 2).value();
   EXPECT_EQ(logprob.logit, 0.0F);
   EXPECT_NEAR(logprob.logprob, std::log(0.25), 1e-6);
   ASSERT_EQ(logprob.top.size(), 2U);
@@ -191,9 +191,16 @@ TEST(Logprobs, AreOfTheRawRowWithAlternativesBestFirst) {
   EXPECT_EQ(logprob.top[1].token, TokenId(0));  // Ties go to the smallest id.
 }
 
+TEST(Logprobs, NameNoPaddingRows) {
+  const std::vector<float> logits = {0.0F, 1.0F, 9.0F};
+  const TokenLogprob logprob = MakeLogprob(Rows(), logits, /*usable_ids=*/2, TokenId(0), 3).value();
+  ASSERT_EQ(logprob.top.size(), 2U);
+  EXPECT_EQ(logprob.top[0].token, TokenId(1));
+}
+
 TEST(Logprobs, AreMissingWhereTheRowIsNotFinite) {
   const std::vector<float> logits = {0.0F, std::numeric_limits<float>::quiet_NaN()};
-  EXPECT_FALSE(MakeLogprob(Rows(), logits, TokenId(1), 0).has_value());
+  EXPECT_FALSE(MakeLogprob(Rows(), logits, static_cast<int32_t>(logits.size()), TokenId(1), 0).has_value());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // what was wanted and what was found. Each case changes one thing in a good folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstring>
@@ -145,6 +146,43 @@ std::vector<Broken> ConfigCases() {
       Config("output_gate_off", "qwen3_5", {{"attn_output_gate", false}}, {"attn_output_gate"}),
       Config("other_output_gate", "qwen3_5", {{"output_gate_type", "sigmoid"}}, {"output_gate_type", "sigmoid"}),
       Config("other_state_type", "qwen3_5", {{"mamba_ssm_dtype", "bfloat16"}}, {"mamba_ssm_dtype"}),
+      Config("class_of_another_family", "qwen3", {{"architectures", {"LlamaForCausalLM"}}},
+             {"architectures", "LlamaForCausalLM", "Qwen3ForCausalLM"}),
+      Config("a_classifier", "qwen3", {{"architectures", {"Qwen3ForSequenceClassification"}}}, {"architectures"}),
+      Config("eight_bit_floats", "qwen3", {{"dtype", "float8_e4m3fn"}}, {"dtype", "float8_e4m3fn"}),
+      Config("two_types_of_weights", "qwen3", {{"torch_dtype", "float16"}}, {"torch_dtype", "bfloat16", "float16"}),
+      Config("part_of_a_head_turns_in_llama", "llama", {{"partial_rotary_factor", 0.5}},
+             {"partial_rotary_factor", "found 0.5"}),
+      Config("default_rope_with_a_factor", "qwen3", {{"rope_parameters", {{"factor", 2.0}}}},
+             {"rope_parameters.factor", "found 2"}),
+      Config("yarn_with_swapped_bands", "qwen3-yarn", {{"rope_parameters", {{"beta_fast", 1.0}, {"beta_slow", 32.0}}}},
+             {"beta_fast", "beta_slow"}),
+      Config("sliding_layers_in_llama", "llama",
+             {{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}},
+             {"layer_types", "sliding_attention"}),
+      Config("norms_of_queries_in_llama", "llama", {{"use_qk_norm", true}}, {"use_qk_norm"}),
+      Config("negative_first_window", "qwen2", {{"max_window_layers", -1}}, {"max_window_layers", "found -1"}),
+      Config("windows_said_twice", "qwen3",
+             {{"use_sliding_window", true},
+              {"sliding_window", 16},
+              {"max_window_layers", 0},
+              {"layer_types", {"full_attention", "full_attention", "sliding_attention"}}},
+             {"layer_types", "max_window_layers 0"}),
+      Config("layers_said_twice", "qwen3_5-vl", {{"num_hidden_layers", 9}}, {"num_hidden_layers", "found 9"}),
+      Config("ten_million_experts", "qwen3_5_moe", {{"num_experts", 10'000'000}}, {"num_experts"}),
+      Config("a_million_experts", "qwen3_5_moe", {{"num_experts", 1'000'000}}, {"wanted shape"}),
+      Config("head_of_two_billion", "qwen3", {{"head_dim", 2147483646}}, {"head_dim", "found 2147483646"}),
+      Config("head_of_a_million", "qwen3", {{"head_dim", 1 << 20}}, {"head_dim", "num_attention_heads"}),
+      Config("hidden_of_two_billion", "qwen3", {{"hidden_size", 2147483647}, {"head_dim", nullptr}},
+             {"hidden_size", "found 2147483647"}),
+      Config("key_heads_that_wrap_around", "qwen3_5", {{"linear_key_head_dim", 16 + (1 << 30)}},
+             {"linear_key_head_dim"}),
+      Config("a_million_key_heads", "qwen3_next",
+             {{"linear_num_key_heads", 1 << 20},
+              {"linear_num_value_heads", 1 << 20},
+              {"linear_key_head_dim", 1},
+              {"linear_value_head_dim", 1}},
+             {"wanted shape"}),
       Config("kv_heads_do_not_divide", "llama", {{"num_key_value_heads", 3}}, {"num_key_value_heads", "found 3"}),
       Config("value_heads_do_not_divide", "qwen3_5", {{"linear_num_value_heads", 3}}, {"linear_num_value_heads"}),
       Config("zero_layers", "llama", {{"num_hidden_layers", 0}}, {"num_hidden_layers", "found 0"}),
@@ -184,7 +222,7 @@ std::vector<Broken> ConfigCases() {
       {"attention_bias_contradicts_tensors",
        "qwen2",
        [](Folder& f) {
-         f.PatchConfig({{"model_type", "llama"}});
+         f.PatchConfig({{"model_type", "llama"}, {"architectures", nullptr}});
        },
        {"k_proj.bias"}},
   };
@@ -275,6 +313,13 @@ std::vector<Broken> WeightCases() {
        [](Folder& f) { WriteAll(f.path() / "model.safetensors", ""); },
        {"model.safetensors", "0 bytes"}},
       {"no_weights", "qwen3_5", [](Folder& f) { fs::remove(f.path() / "model.safetensors"); }, {"model.safetensors"}},
+      {"weights_are_a_pipe",
+       "qwen3_5",
+       [](Folder& f) {
+         fs::remove(f.path() / "model.safetensors");
+         ASSERT_EQ(mkfifo((f.path() / "model.safetensors").c_str(), 0600), 0);
+       },
+       {"model.safetensors", "regular file"}},
       {"weights_are_a_folder",
        "qwen3_5",
        [](Folder& f) {

@@ -124,6 +124,37 @@ TEST_F(PackedWeights, ArePackedAgainWhenTheWeightsChange) {
   EXPECT_NE(fingerprint_, fingerprint);
 }
 
+// Images and archives give files the time of another day.
+TEST_F(PackedWeights, ArePackedAgainWhenTheWeightsChangeBehindTheirOldTime) {
+  const std::vector<float> before = Load();
+  const fs::path weights = fs::path(folder_.path()) / "model.safetensors";
+  const auto time = fs::last_write_time(weights);
+  {
+    std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-5000, std::ios::end);
+    const auto byte = static_cast<char>(file.get() ^ 0x40);
+    file.seekp(-5000, std::ios::end);
+    file.put(byte);
+  }
+  fs::last_write_time(weights, time);
+  const std::string fingerprint = fingerprint_;
+  EXPECT_NE(Load(), before);
+  EXPECT_TRUE(packed_);
+  EXPECT_NE(fingerprint_, fingerprint);
+}
+
+TEST_F(PackedWeights, OfACopiedFolderAreUsed) {
+  const std::vector<float> before = Load();
+  const fs::path weights = fs::path(folder_.path()) / "model.safetensors";
+  const fs::path copy = fs::path(folder_.path()) / "copy";
+  const auto time = fs::last_write_time(weights);
+  fs::copy_file(weights, copy);
+  fs::rename(copy, weights);
+  fs::last_write_time(weights, time);
+  EXPECT_EQ(Load(), before);
+  EXPECT_FALSE(packed_);
+}
+
 TEST_F(PackedWeights, ArePackedAgainWhenTheConfigurationChanges) {
   Load();
   std::ofstream(fs::path(folder_.path()) / "config.json", std::ios::app) << "\n";

@@ -374,6 +374,24 @@ TEST_F(Translate, DetokenizeRefusesTextBeyondTheLimitThoughItsIdsAreFew) {
   EXPECT_EQ(TranslateDetokenize(request, Context()).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(Translate, ModelInfoTellsTheLimitsThatAreEnforced) {
+  request_limits_.usable_ids = 2000;
+  request_limits_.pages = 4;
+  const v1::ModelInfo info = TranslateModelInfo(name_, spec_, request_limits_);
+  EXPECT_EQ(info.vocabulary_size(), 2048);
+  EXPECT_EQ(info.token_ids(), 2000);
+  EXPECT_EQ(info.max_sequence_tokens(), engine::MaxRequestTokens(request_limits_));
+  EXPECT_LT(info.max_sequence_tokens(), spec_.max_sequence_tokens);
+}
+
+TEST_F(Translate, AHandOffToAnInstanceThatFetchesNothingIsRefused) {
+  transfer_.role = "none";
+  request_.set_kv_transfer_params_json("{}");
+  const Status status = TranslateGenerate(request_, "tenant", Context()).status();
+  EXPECT_EQ(status.field(), "kv_transfer_params_json");
+  EXPECT_NE(status.message().find("fetches no prefixes"), std::string::npos) << status.message();
+}
+
 TEST(Limits, NoConfiguredTextExceedsWhatIsTokenized) {
   const config::Field* field = config::FindField("limits.text_bytes_max");
   ASSERT_NE(field, nullptr);

@@ -122,7 +122,7 @@ void Print(const Options& options, const Result& result) {
 int Run(const Options& options) {
   const auto stub = Connect(options.client);
   if (stub == nullptr) return kExitFailure;
-  const StatusOr<int32_t> vocabulary_size = bench::ReadVocabularySize(*stub, options.client.token);
+  const StatusOr<int32_t> vocabulary_size = bench::ReadTokenIds(*stub, options.client.token);
   if (!vocabulary_size.ok()) {
     std::fprintf(stderr, "invar bench prefix: %s\n", vocabulary_size.status().message().c_str());
     return kExitFailure;

@@ -50,7 +50,7 @@ int Run(const Options& options) {
   if (options.requests > 0) workload->requests = options.requests;
   const auto stub = Connect(options.client);
   if (stub == nullptr) return kExitFailure;
-  const StatusOr<int32_t> vocabulary_size = bench::ReadVocabularySize(*stub, options.client.token);
+  const StatusOr<int32_t> vocabulary_size = bench::ReadTokenIds(*stub, options.client.token);
   if (!vocabulary_size.ok()) return Fail(vocabulary_size.status());
 
   const bench::Report report = Measure(*stub, *workload, *vocabulary_size, options.client.token);

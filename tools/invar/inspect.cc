@@ -132,9 +132,12 @@ int RunInspect(int argc, char** argv) {
   app.add_flag("--check", check_payloads, "disk tier: read every payload against its checksums");
   app.add_flag("--json", as_json, "one JSON object");
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
-  if (std::filesystem::is_regular_file(folder)) return InspectScdFile(folder, as_json);
-  if (IsTierFolder(folder)) return InspectTierFolder(folder, check_payloads, as_json);
   const auto fail = [](const Status& status) { return ExitOf("inspect", status); };
+  if (std::filesystem::is_regular_file(folder)) {
+    if (std::filesystem::path(folder).extension() == ".scd") return InspectScdFile(folder, as_json);
+    return fail(InvalidArgument(folder + ": wanted the folder of a model or of a disk tier, or FILE.scd", "path"));
+  }
+  if (IsTierFolder(folder)) return InspectTierFolder(folder, check_payloads, as_json);
   std::string text;
   const StatusOr<models::StackPlan> plan = models::ReadStackPlan(folder, text);
   if (!plan.ok()) return fail(plan.status());

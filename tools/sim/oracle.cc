@@ -59,11 +59,13 @@ class Writer {
   }
 
  private:
+  int32_t usable_ids() const { return std::min(model_.vocabulary_size, tokenizer_.vocabulary_size()); }
+
   void ScorePrompt() {
     for (size_t i = 1; i < request_.prompt.size(); ++i) {
       const std::vector<float> row = models::FingerprintLogits(model_, std::span(request_.prompt).first(i));
       out_.prompt_logprobs.push_back(
-          engine::MakeLogprob(rows_, row, request_.prompt[i], *request_.output.prompt_logprobs).value());
+          engine::MakeLogprob(rows_, row, usable_ids(), request_.prompt[i], *request_.output.prompt_logprobs).value());
     }
   }
 
@@ -78,10 +80,11 @@ class Writer {
                              .counts = counts_,
                              .output_tokens = static_cast<int32_t>(out_.tokens.size()),
                              .position = Position(static_cast<int32_t>(tokens.size()) + shift),
-                             .usable_ids = std::min(model_.vocabulary_size, tokenizer_.vocabulary_size())},
+                             .usable_ids = usable_ids()},
                             scratch_);
     Check(token.has_value(), "hashes give finite logits");
-    out_.logprobs.push_back(engine::MakeLogprob(rows_, row, *token, request_.output.logprobs.value_or(0)).value());
+    out_.logprobs.push_back(
+        engine::MakeLogprob(rows_, row, usable_ids(), *token, request_.output.logprobs.value_or(0)).value());
     return *token;
   }
 

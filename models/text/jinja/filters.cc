@@ -1,5 +1,7 @@
 // Filters. Each is a function of the interpreter, the input and the arguments; the table at the end names them.
 // map, select and their kin give lists where jinja2 gives generators. `safe` changes nothing, since nothing is escaped.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -261,12 +263,15 @@ Value Round(Interpreter& interpreter, const Value& input, const Arguments& argum
     interpreter.Fail("round wants a number and common, ceil or floor");
     return {};
   }
-  const double scale = std::pow(10.0, static_cast<double>(precision == nullptr ? 0 : precision->AsInt().value_or(0)));
-  const double scaled = input.AsDouble() * scale;
-  const double rounded = method == "ceil"    ? std::ceil(scaled)
-                         : method == "floor" ? std::floor(scaled)
-                                             : std::nearbyint(scaled);
-  return Value::Of(rounded / scale);
+  const int64_t digits = precision == nullptr ? 0 : precision->AsInt().value_or(0);
+  const double scale = std::pow(10.0, static_cast<double>(digits));
+  if (method == "ceil") return Value::Of(std::ceil(input.AsDouble() * scale) / scale);
+  if (method == "floor") return Value::Of(std::floor(input.AsDouble() * scale) / scale);
+  if (digits < 0) return Value::Of(std::nearbyint(input.AsDouble() * scale) / scale);
+  // By the exact value, as Python does: 2.675 lies below its middle, though 267.5 does not. A double has no more
+  // digits.
+  constexpr int64_t kDigitsMax = 1074;
+  return Value::Of(std::stod(fmt::format("{:.{}f}", input.AsDouble(), std::min(digits, kDigitsMax))));
 }
 
 // The value that sorting and uniqueness compare: strings without case unless asked for.

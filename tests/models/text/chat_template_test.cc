@@ -334,6 +334,20 @@ TEST(ChatTemplate, ComesFromItsOwnFileFirst) {
   EXPECT_EQ(LoadChatTemplate(folder.path()).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(ChatTemplate, MustBeUtf8SinceRenderedTextIs) {
+  const TempFolder folder;
+  folder.Write("chat_template.jinja", "ab\xC3\xA4\xFFz");
+  EXPECT_THAT(LoadChatTemplate(folder.path()).status().message(),
+              HasSubstr("chat_template.jinja: wanted UTF-8, found another byte at 4"));
+}
+
+TEST(ChatTemplate, RoundsByTheExactValueAsPythonDoes) {
+  EXPECT_EQ(JoinPieces(*Render("{{ 2.675|round(2) }} {{ 2.5|round }} {{ 3.5|round }} {{ 0.125|round(2) }} {{ "
+                               "1250.0|round(-2) }} {{ 2.671|round(2, 'ceil') }}",
+                               Request("x"))),
+            "2.67 2.0 4.0 0.12 1200.0 2.68");
+}
+
 TEST(ChatTemplate, ContinuesTheLastMessage) {
   const auto chat_template = LoadChatTemplate(TokenizerFolder("qwen3_5"));
   ASSERT_TRUE(chat_template.ok());
