@@ -36,8 +36,9 @@ struct RowChoice {
   std::vector<int32_t> masked = {};
   SampleSettings settings = {};
   NoiseKey key = {};
-  bool scores = false;       // The token's logit and the row's LogSumExp are wanted,
-  int32_t alternatives = 0;  // and so many of the most probable tokens. Of the row as it is, all its columns.
+  // Of the row as it is: the token's logit and the LogSumExp of all columns, and so many of the most probable tokens.
+  bool scores = false;
+  int32_t alternatives = 0;
 };
 
 struct ScoredToken {

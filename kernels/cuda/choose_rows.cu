@@ -396,7 +396,7 @@ __global__ void __launch_bounds__(kThreads) ScoreTokens(const ChooseLaunch args)
   }
   int32_t count = 0;
   if (choice.alternatives > 0) {
-    count = TopList(logits, args.cols, choice.alternatives, choice.list, shared);
+    count = TopList(logits, args.usable_ids, choice.alternatives, choice.list, shared);
     for (int32_t i = Thread(); i < count; i += kThreads) {
       const int32_t id = TokenAt(choice.list, i);
       choice.top[i] = {id, logits[id]};

@@ -62,7 +62,7 @@ ChosenRow OnTheHost(const std::vector<float>& logits, const int32_t usable_ids, 
   chosen.logit = logits[chosen.token];
   chosen.log_sum = Host().LogSumExp(logits);
   std::vector<int32_t> ids;
-  Host().Top(logits, choice.alternatives, &ids);
+  Host().Top(std::span(logits).first(static_cast<size_t>(usable_ids)), choice.alternatives, &ids);
   for (const int32_t id : ids) chosen.top.push_back({id, logits[id]});
   return chosen;
 }
