@@ -67,7 +67,9 @@ bool Residents::Move() {
 // which so finds no more promised than there is.
 void Residents::LetEnter(const MemoryNeed& need, const bool any_away) {
   const int64_t page_bytes = cache_.memory().pages().block_bytes();
-  const int32_t free_pages = need.free_pages - need.wanted.running;
+  // What drafters have and do not use is free as well.
+  const int64_t idle_bytes = share_.drafters_bytes() - speculator_.stats().drafter_bytes;
+  const int64_t free_pages = need.free_pages - need.wanted.running + std::max<int64_t>(0, idle_bytes) / page_bytes;
   const bool one_is_on_the_way = std::any_of(live_.begin(), live_.end(), [&](const auto& entry) {
     const Sequence& sequence = *entry.second;
     return sequence.moves_out_in_prefill() || (sequence.away_pages() > 0 && speculator_.ViewTokens(sequence) == 0);
@@ -77,7 +79,7 @@ void Residents::LetEnter(const MemoryNeed& need, const bool any_away) {
     const auto pages = cache::StateShape::PagesFor(static_cast<int64_t>(sequence->tokens().size()));
     const bool in_parts = Moves() && !one_is_on_the_way && MayBeAway(*sequence) && pages > working_pages_ &&
                           (any_away || eager_ || pages > free_pages) &&
-                          HasRoomForView(*sequence, (free_pages - working_pages_) * page_bytes);
+                          HasRoomForView(*sequence, (free_pages - working_pages_) * page_bytes - idle_bytes);
     sequence->SetPagesMax(in_parts ? working_pages_ : INT32_MAX);
   }
 }
@@ -92,7 +94,10 @@ bool Residents::HasRoomForView(const Sequence& sequence, const int64_t beside_by
 // While rounds pay, views have what they want of the memory that both want; else full KV, when it is short.
 void Residents::ShareMemory() {
   const MemoryNeed need = admission_.Need();
-  const bool is_short = need.free_pages < need.wanted.running + need.wanted.next;
+  const bool any_away =
+      std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->away_pages() > 0; });
+  // Who is away comes back as to a place that is free.
+  const bool is_short = any_away || need.free_pages < need.wanted.running + need.wanted.next;
   const bool yields = is_short && !rounds_.on() && !eager_;
   int64_t kept_pages = 0;  // Views of those who are away grow on.
   bool all_out = true;
