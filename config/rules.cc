@@ -78,6 +78,12 @@ Status ValidateTogether(const Config& config) {
     return InvalidArgument("tls.client_ca: needs tls.certificate and tls.key", "tls.client_ca");
   }
   if (Status s = ValidateExposure(config); !s.ok()) return s;
+  const bool chosen_by_the_system = config.server.listen.ends_with(":0");
+  if (config.ops.listen == config.server.listen && !chosen_by_the_system) {
+    return InvalidArgument(
+        fmt::format("ops.listen: '{}' is server.listen already: give another port, or `off`", config.ops.listen),
+        "ops.listen");
+  }
   if (config.engine.prefill_chunk_tokens > config.engine.batch_tokens) {
     return InvalidArgument(fmt::format("engine.prefill_chunk_tokens: {} exceeds engine.batch_tokens {}",
                                        config.engine.prefill_chunk_tokens, config.engine.batch_tokens),

@@ -333,6 +333,7 @@ TEST(Process, ExitCodesTellUsageFromConfigurationFromFailure) {
       {{"--check-config", "--config", bad_file}, 78},
       {{"--check-config", "--config", "/nonexistent.yaml"}, 78},
       {{"--check-config", "--set", "server.listen=0.0.0.0:1"}, 78},
+      {{"--check-config", "--set", "server.listen=127.0.0.1:7000", "--set", "ops.listen=127.0.0.1:7000"}, 78},
       {{"--check-config", "--set", "engine.approximate.compressor=centriod"}, 78},
       {{"--check-config", "--set", "engine.speculation.compressor=snapkv"}, 78},
       {{"--set", "engine.threads=x"}, 78},
