@@ -433,11 +433,14 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
     bytes += last.bytes;
     Note(*one.producer, one.pass, last, job.is_cancelled);
     one.pass = CircuitBreaker::Pass::kCall;
-    if (!last.fault.has_value() || !IsTheProducers(*last.fault)) {
-      quotes[plan.best.producer] = {};
-      break;
-    }
     quotes[plan.best.producer] = {};
+    if (!last.fault.has_value() || !IsTheProducers(*last.fault)) break;
+  }
+  // Who answered and was not fetched from has shown neither that it serves nor that it does not: it may be tried again.
+  for (const std::unique_ptr<Asked>& one : asked) {
+    if (!one->status.ok()) continue;
+    const MutexLock lock(one->producer->mu);
+    one->producer->breaker.Abandoned(one->pass);
   }
   last.bytes = bytes;
   last.plan = words;

@@ -10,6 +10,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "base/fingerprint.h"
 #include "tests/e2e/certificates.h"
@@ -238,6 +239,40 @@ TEST_F(TransferBetweenDaemons, TheOneThatHasItIsAskedAndNobodyElse) {
   EXPECT_GT(landed, 0);
   EXPECT_EQ(cold.stats().submitted, 0) << "it was asked what it has, and nothing more";
   EXPECT_EQ(consumer.stats().transfer.begun, 8);
+}
+
+// Being asked what it has, and then not fetched from, is no end of being tried again.
+TEST_F(TransferBetweenDaemons, OneThatCameBackIsAskedAgainThoughItWasNotWorthItAtFirst) {
+  std::string address;
+  {
+    RunningDaemon before(ProducerConfig());
+    address = before.daemon().grpc_address();
+  }
+  config::Config config = ConsumerConfig("a=" + address);
+  config.transfer.choose = "shortest";
+  RunningDaemon consumer(config);
+  const auto stub = consumer.NewStub();
+  Practise(*stub);
+  for (uint32_t seed = 0; seed < 3; ++seed) EXPECT_TRUE(Collect(*stub, Prompt(seed)).status.ok());
+  EXPECT_EQ(Faults(consumer, engine::TransferFault::kUnreachable), 3);
+  config::Config again = ProducerConfig();
+  again.server.listen = address;
+  RunningDaemon producer(again);
+  bool landed = false;
+  bool answered = false;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (uint32_t seed = 100; !landed && std::chrono::steady_clock::now() < end; ++seed) {
+    const v1::GenerateRequest request = Prompt(seed, 3000);
+    // The first that it is asked for it has not.
+    if (answered) {
+      EXPECT_TRUE(Collect(*producer.NewStub(), request).status.ok());
+    }
+    landed = Collect(*stub, request).finished.reuse().transferred_tokens() > 0;
+    answered = answered || Faults(consumer, engine::TransferFault::kSlower) > 0;
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_TRUE(answered);
+  EXPECT_TRUE(landed);
 }
 
 TEST_F(TransferBetweenDaemons, WhatIsSoonerRunHereIsRunHere) {

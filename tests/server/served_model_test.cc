@@ -13,8 +13,8 @@ namespace invar::server {
 namespace {
 
 TEST(ServedModelDeathTest, DamagedWeightsEndTheProcessAtOnce) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(EndOnDamage(DataLoss("m.packed: block 3")), testing::ExitedWithCode(1), "m.packed: block 3");
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(EndOnDamage(DataLoss("m.packed: block 3")), ::testing::ExitedWithCode(1), "m.packed: block 3");
 }
 
 TEST(LoadModelFolder, RefusesATokenizerWithIdsThatTheModelLacks) {

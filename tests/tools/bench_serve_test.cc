@@ -49,7 +49,7 @@ class FakeService final : public v1::GenerationService::Service {
 
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override {
-    if (serves_model) response->add_models()->set_vocabulary_size(100);
+    if (serves_model) response->add_models()->set_token_ids(100);
     return grpc::Status::OK;
   }
 
@@ -155,11 +155,11 @@ TEST_F(BenchServe, SendsTheApiToken) {
 }
 
 TEST_F(BenchServe, AsksTheDaemonForItsVocabulary) {
-  const StatusOr<int32_t> size = ReadVocabularySize(*stub_, "");
+  const StatusOr<int32_t> size = ReadTokenIds(*stub_, "");
   ASSERT_TRUE(size.ok());
   EXPECT_EQ(*size, 100);
   service_.serves_model = false;
-  EXPECT_EQ(ReadVocabularySize(*stub_, "").status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReadTokenIds(*stub_, "").status().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(Report, PercentilesAreNearestRank) {
