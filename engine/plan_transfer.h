@@ -65,7 +65,7 @@ struct CodedWay {
 
 struct TransferProblem {
   int32_t end = 0;            // Tokens that may come: those behind are run here in any case.
-  int32_t step_tokens = 512;  // Of a producer's steps.
+  int32_t step_tokens = 512;  // Of a producer's steps: assumed, quotes do not say it.
   LocalRun here = {};
   PrefixSize size = {};
   std::vector<CodedWay> codes = {};
@@ -89,7 +89,7 @@ struct TransferPlan {
 
 TransferPlan PlanTransfer(const TransferProblem& problem);
 
-// "codes 2 of producer 0: 0.120 s; here 1.350 s; as it is 0.410 s".
+// The best way and its time, then all that were weighed.
 std::string ToWords(const TransferPlan& plan);
 
 }  // namespace invar::engine

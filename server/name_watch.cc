@@ -90,6 +90,13 @@ void NameWatch::LookUp() {
     if (!found.ok()) continue;
     std::ranges::sort(*found);
     found->erase(std::ranges::unique(*found).begin(), found->end());
+    if (bool& crowded = crowded_[host]; crowded != found->size() > kAddressesMax) {
+      crowded = !crowded;
+      if (crowded) {
+        Logger("server")->warn("transfer.producers: {} has {} addresses, the first {} are asked", entry.name,
+                               found->size(), kAddressesMax);
+      }
+    }
     found->resize(std::min(found->size(), kAddressesMax));
     addresses_[host] = *std::move(found);
   }

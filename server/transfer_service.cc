@@ -86,7 +86,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       const MutexLock lock(service_.calls_mu_);
       service_.calls_.erase(serial_);
     }
-    service_.CloseCall(held_bytes_);
+    service_.GiveBack(held_bytes_);
     Leave();
   }
 
@@ -211,10 +211,9 @@ Status TransferService::Take(const int64_t bytes) {
   return OkStatus();
 }
 
-void TransferService::CloseCall(const int64_t bytes) {
+void TransferService::GiveBack(const int64_t bytes) {
   const MutexLock lock(mu_);
   counts_.held_bytes -= bytes;
-  --counts_.open;
 }
 
 void TransferService::Count(const End end, const int64_t bytes) {
@@ -308,7 +307,6 @@ Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
   {
     const MutexLock lock(mu_);
     ++counts_.asked;
-    ++counts_.open;
   }
   auto* const call = new FetchCall(*this, *context, std::move(entry));  // Deletes itself.
   if (call->Begin()) call->Listen();

@@ -43,7 +43,7 @@ class TransferService final : public v1::TransferService::CallbackService {
   engine::PrefixSender::Limits SenderLimits(const ServedModel& model) const;
   // Memory for the copy of a prefix. Errors: RESOURCE_EXHAUSTED.
   Status Take(int64_t bytes);
-  void CloseCall(int64_t bytes);
+  void GiveBack(int64_t bytes);
   void Count(End end, int64_t bytes);
   void Beat();
 

@@ -1,5 +1,5 @@
 // Rounds: the sequences whose full KV is away, between drafting and verifying. Asks PlanStagger() who drafts, whose KV
-// is streamed and who verifies in the next forward, and does it; learns what rounds take and give, so that ChooseMode()
+// is streamed and who verifies in the next forward, and does it; learns what rounds take and give, so that TierRates
 // says whether they pay here, how long drafts are, and how many requests share the link.
 // Threads: engine thread only.
 #pragma once

@@ -15,7 +15,7 @@ namespace invar::engine {
 
 struct ResidentView {
   SequenceId id;
-  bool may_leave = false;  // It drafts on a view.
+  bool may_leave = false;  // It drafts on a view, or will on the one that is made when it leaves.
   bool leaving = false;    // On its way out: what it gives back is counted on.
   bool drafts = true;      // Of one that is away: whether it still has its view.
   int32_t gives = 0;       // Pages that would be free when it has left.

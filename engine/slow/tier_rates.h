@@ -3,12 +3,11 @@
 // drafts. Says of rounds
 //   cycle   K drafts of m requests + their verifies + what making and moving them takes, shared out over their answers
 //   tokens  m E(K), E as in cost_model.h
-// where the verifies go together, so many in a
-// forward as there is memory for streams, or one after another while others draft, and a stream takes at least what its
-// bytes take on the link. Of plain decoding: a step of as many requests as their full KV has room. Where nothing is
-// known yet, rounds are tried: only they can tell. What rounds then give is held against what was said of them, and
-// corrects it. Pure but for what it remembers; no clock. Threads: engine thread
-// only.
+// where the verifies go together, so many in a forward as there is memory for streams, or one after another while
+// others draft, and a stream takes at least what its bytes take on the link. Of plain decoding: a step of as many
+// requests as their full KV has room. Where nothing is known yet, rounds are tried: only they can tell. What rounds
+// then give is held against what was said of them, and corrects it. Pure but for what it remembers; no clock. Threads:
+// engine thread only.
 #pragma once
 
 #include <cstdint>

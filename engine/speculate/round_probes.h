@@ -1,6 +1,6 @@
 // RoundProbes: when rounds that are not expected to pay are tried all the same: acceptance, link and load change, and
 // only rounds can tell. Each try costs, so the pause to the next one grows: at least so many times what the try took,
-// and twice the pause before. Pure: times in, a verdict out. Threads: engine thread only.
+// and twice the pause before, within bounds. Pure: times in, a verdict out. Threads: engine thread only.
 #pragma once
 
 #include <algorithm>

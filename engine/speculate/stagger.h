@@ -6,7 +6,7 @@
 //
 // Staggered: a request goes on drafting while it waits for the link and while its KV comes, up to draft_max; the link
 // serves in the order of the queue, so nobody starves and the phases spread by themselves. Synchronous: all draft, then
-// all are streamed and verified, for comparison.
+// all are streamed and verified, which pays where a forward is dearer than what it waits for.
 // Source: VeriCache (arXiv 2605.17613). Threads: any.
 #pragma once
 
@@ -36,7 +36,7 @@ struct StaggerLimits {
 };
 
 struct StaggerStep {
-  std::vector<int64_t> draft;   // A token each.
+  std::vector<int64_t> draft;   // In this step; how many tokens each, the caller says.
   std::vector<int64_t> queue;   // Have drafted enough: they join the queue before the link is given away.
   std::vector<int64_t> stream;  // The streams to begin now: all they serve; empty: none.
   std::vector<int64_t> verify;

@@ -1,8 +1,9 @@
 // The two products of attention over codes of 8 bits (attend_codes_inl.h has what is around them), with queries and
 // weights in whole numbers of 16 bits:
-//   keys    q.k[s] = unit (scale[s] sum_i Q_i (code - 128))  unit = largest |q| / levels, Q = nearest(q / unit), once a
-//   row values  out[d] = step sum_s W_s (code - 128)             step = largest scale / levels, W = nearest(w_s
-//   scale[s] / step)
+//   keys    unit = largest |q| / levels, Q = nearest(q / unit), once a row
+//           q.k[s] = unit (scale[s] sum_i Q_i (code - 128))
+//   values  step = largest scale / levels, W = nearest(w_s scale[s] / step)
+//           out[d] = step sum_s W_s (code - 128)
 // Numbers err by 2^-16 of the largest query and weight: less than bf16 rounds either by.
 
 // Sums of two tiles for some rows. Not an array, so that they are registers.

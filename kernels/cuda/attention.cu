@@ -5,10 +5,12 @@
 // Pages: kv_page.cuh. Positions are absolute; pages are the blocks of 64 of the
 // sum. Order, of one row: blocks of 64 ascending with a running maximum,
 // restarted every 1024, partials merged ascending.
-//   score   dims ascending, in steps of 16 on tensor cores (pages of bf16),
-//   else one fma each total   a lane's eight slots (lane, lane + 8, ...)
-//   ascending, then the tree of reduce.cuh over eight lanes values  positions
-//   ascending, as scores; weights are rounded to the pages' type first
+//   score   dims ascending, in steps of 16 on tensor cores where pages are bf16,
+//           else one fma each
+//   total   a lane's eight slots (lane, lane + 8, ...) ascending, then the tree
+//           of reduce.cuh over eight lanes
+//   values  positions ascending, as scores; weights are rounded to the pages'
+//           type first
 // A row's sums stop at its own position and begin at its window: what else a
 // page holds never enters, and what other rows of a tile see does not either.
 // Whether one block walks all superblocks of a tile or each has a block of its
