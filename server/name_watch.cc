@@ -90,7 +90,7 @@ void NameWatch::LookUp() {
     if (!found.ok()) continue;
     std::ranges::sort(*found);
     found->erase(std::ranges::unique(*found).begin(), found->end());
-    if (bool& crowded = crowded_[host]; crowded != found->size() > kAddressesMax) {
+    if (bool& crowded = crowded_[host]; crowded != (found->size() > kAddressesMax)) {
       crowded = !crowded;
       if (crowded) {
         Logger("server")->warn("transfer.producers: {} has {} addresses, the first {} are asked", entry.name,

@@ -105,11 +105,8 @@ Status FillTransfer(const v1::GenerateRequest& proto, const TranslateContext& co
   const v1::KvPolicy::Exactness exactness = proto.kv_policy().exactness();
   request.transfer.coded = exactness != v1::KvPolicy::EXACT && exactness != v1::KvPolicy::LOSSLESS &&
                            (wanted == v1::KvPolicy::ANY_TRANSFER || (by_default && context.transfer.mode == "any"));
-  if (hand_off.empty()) return OkStatus();
-  if (!config::FetchesPrefixes(context.transfer)) {
-    return InvalidArgument("kv_transfer_params_json: this instance fetches no prefixes (transfer.role " +
-                               context.transfer.role + "): leave it out, or send it to a decode instance",
-                           "kv_transfer_params_json");
+  if (hand_off.empty() || !config::FetchesPrefixes(context.transfer)) {
+    return CheckBytes("kv_transfer_params_json", hand_off.size(), HandOffs::kJsonBytesMax);
   }
   if (context.hand_offs == nullptr) {
     return InvalidArgument("kv_transfer_params_json: hand-offs are understood where transfer.hmac_secret_file is given",

@@ -47,7 +47,7 @@ std::vector<Field> TransferFields() {
       {"transfer.hmac_secret_file",
        StringKind{+[](Config& c) -> std::string& { return c.transfer.hmac_secret_file; }, kPathBytesMax},
        "File whose first line, 32 bytes at least, is the secret that hand-offs are signed with; the same for all "
-       "instances; empty: hand-offs are refused."},
+       "instances; empty: hand-offs are refused where prefixes are fetched."},
       {"transfer.tokens_min", IntKind{+[](Config& c) -> int64_t& { return c.transfer.tokens_min; }, 1, 1'000'000},
        "Where the cache lacks fewer tokens of a prompt, they are run here."},
       {"transfer.timeout",

@@ -384,14 +384,6 @@ TEST_F(Translate, ModelInfoTellsTheLimitsThatAreEnforced) {
   EXPECT_LT(info.max_sequence_tokens(), spec_.max_sequence_tokens);
 }
 
-TEST_F(Translate, AHandOffToAnInstanceThatFetchesNothingIsRefused) {
-  transfer_.role = "none";
-  request_.set_kv_transfer_params_json("{}");
-  const Status status = TranslateGenerate(request_, "tenant", Context()).status();
-  EXPECT_EQ(status.field(), "kv_transfer_params_json");
-  EXPECT_NE(status.message().find("fetches no prefixes"), std::string::npos) << status.message();
-}
-
 TEST(Limits, NoConfiguredTextExceedsWhatIsTokenized) {
   const config::Field* field = config::FindField("limits.text_bytes_max");
   ASSERT_NE(field, nullptr);
