@@ -30,6 +30,7 @@ constexpr ForeignField kForeignFields[] = {
     {"no_rope_layer_interval", "null"},
     {"rope_interleave", "false"},
     {"use_dynamic_ntk", "false"},
+    {"use_mrope", "false"},
     {"use_bidirectional_attention", "false"},
     {"is_encoder_decoder", "false"},
     {"add_cross_attention", "false"},

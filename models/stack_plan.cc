@@ -53,7 +53,9 @@ void ReadCommon(ConfigReader& config, StackPlan& plan) {
   CheckWeightType(config);
   plan.vocabulary_size = config.Int("vocab_size");
   plan.hidden = config.Size("hidden_size");
-  plan.norm_eps = static_cast<float>(config.Positive("rms_norm_eps", 1e-6));
+  const double norm_eps = config.Positive("rms_norm_eps", 1e-6);
+  if (norm_eps >= 1) config.Fail("rms_norm_eps", "a number below 1", config.Found("rms_norm_eps"));
+  plan.norm_eps = static_cast<float>(norm_eps);
   constexpr int32_t kLayersMax = 4096;  // Far above any model; keeps a lying file from taking memory.
   const int32_t layers = config.Int("num_hidden_layers");
   if (layers > kLayersMax)

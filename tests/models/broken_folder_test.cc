@@ -190,6 +190,8 @@ std::vector<Broken> ConfigCases() {
       Config("huge_vocabulary", "llama", {{"vocab_size", 9223372036854775807}}, {"vocab_size"}),
       Config("hidden_as_text", "llama", {{"hidden_size", "64"}}, {"hidden_size", "\"64\""}),
       Config("hidden_as_fraction", "llama", {{"hidden_size", 64.5}}, {"hidden_size", "64.5"}),
+      Config("huge_epsilon", "llama", {{"rms_norm_eps", 1e300}}, {"rms_norm_eps", "below 1"}),
+      Config("positions_of_three_axes", "qwen2", {{"use_mrope", true}}, {"use_mrope"}),
       Config("nan_like_epsilon", "llama", {{"rms_norm_eps", 0}}, {"rms_norm_eps"}),
       Config("fewer_layers_than_tensors", "llama", {{"num_hidden_layers", 2}}, {"model.layers.2"}),
       Config("more_layers_than_tensors", "llama", {{"num_hidden_layers", 4}}, {"model.layers.3", "no such tensor"}),
