@@ -67,6 +67,7 @@ class PrefixSender {
   bool acknowledged_ = false;
   // What was offered of each layer, of a prefix that is run.
   struct Offered {
+    LayerPlace place;
     int32_t pages = 0;
     bool state = false;
   };

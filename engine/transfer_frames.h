@@ -55,6 +55,17 @@ struct LayerBytes {
 // multi-token head's with the last layers that lie beside it, or all of a model that does not say.
 std::vector<LayerBytes> LayersOf(const models::ModelSpec& spec);
 
+// Where a layer's bytes begin in every page and in the state.
+struct LayerPlace {
+  int64_t page_offset = 0;
+  int64_t state_offset = 0;
+  LayerBytes bytes;
+};
+std::vector<LayerPlace> LayerPlacesOf(std::span<const LayerBytes> layers);
+
+// Pieces are counted from the last of `pages`, so that the last one is whole: where that ends which has page `page`.
+int32_t PieceEnd(int32_t page, int32_t pages, int32_t piece_pages);
+
 // What two instances must agree in, one by one.
 struct TransferIdentity {
   int32_t protocol = kTransferProtocol;
@@ -186,11 +197,6 @@ class ChunkPlan {
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
 
  private:
-  struct Layer {
-    int64_t page_offset = 0;
-    int64_t state_offset = 0;
-    LayerBytes bytes;
-  };
   void AddKv(int32_t layer, int32_t begin, int32_t end);  // Of pages from first_page_ on.
   void AddState(int32_t layer);
   void Add(ChunkHeader header);
@@ -199,7 +205,7 @@ class ChunkPlan {
   int32_t end_ = 0;
   int32_t pages_ = 0;
   int64_t chunk_bytes_ = 0;
-  std::vector<Layer> layers_;  // Of kRaw.
+  std::vector<LayerPlace> layers_;  // Of kRaw.
   std::vector<ChunkHeader> chunks_;
   int64_t total_bytes_ = 0;
 };

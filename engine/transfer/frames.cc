@@ -82,6 +82,22 @@ std::vector<LayerBytes> LayersOf(const models::ModelSpec& spec) {
   return layers;
 }
 
+std::vector<LayerPlace> LayerPlacesOf(const std::span<const LayerBytes> layers) {
+  std::vector<LayerPlace> places;
+  LayerPlace next;
+  for (const LayerBytes& bytes : layers) {
+    next.bytes = bytes;
+    places.push_back(next);
+    next.page_offset += bytes.page;
+    next.state_offset += bytes.state;
+  }
+  return places;
+}
+
+int32_t PieceEnd(const int32_t page, const int32_t pages, const int32_t piece_pages) {
+  return pages - (pages - page - 1) / piece_pages * piece_pages;
+}
+
 TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer) {
   return {.fingerprint = spec.fingerprint,
           .numerics_id = spec.numerics_id,
@@ -179,21 +195,17 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest)
   Check(manifest.first_page >= 0 && pages_ >= 0 && chunk_bytes_ > 0 && manifest.piece_pages >= 0,
         "a plan is made of a manifest that was checked");
   const TransferIdentity& identity = manifest.identity;
-  std::vector<LayerBytes> layers = identity.layers;
-  if (layers.empty()) layers.push_back({.page = identity.page_bytes, .state = identity.state_bytes});
-  Layer next;
-  for (const LayerBytes& bytes : layers) {
-    next.bytes = bytes;
-    layers_.push_back(next);
-    next.page_offset += bytes.page;
-    next.state_offset += bytes.state;
-  }
-  Check(next.page_offset == identity.page_bytes && next.state_offset == identity.state_bytes,
-        "layers have all of pages and states", next.page_offset, next.state_offset);
+  const LayerBytes whole{.page = identity.page_bytes, .state = identity.state_bytes};
+  layers_ = LayerPlacesOf(identity.layers.empty() ? std::span(&whole, 1) : std::span(identity.layers));
+  const LayerPlace& last = layers_.back();
+  const int64_t page_bytes = last.page_offset + last.bytes.page;
+  const int64_t state_bytes = last.state_offset + last.bytes.state;
+  Check(page_bytes == identity.page_bytes && state_bytes == identity.state_bytes, "layers have all of pages and states",
+        page_bytes, state_bytes);
   const int32_t piece = manifest.piece_pages == 0 ? std::max(1, pages_) : manifest.piece_pages;
   int32_t begin = 0;
   do {
-    const int32_t end = pages_ - (pages_ - begin - 1) / piece * piece;
+    const int32_t end = PieceEnd(begin, pages_, piece);
     for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
       AddKv(layer, begin, std::min(end, pages_));
       if (end >= pages_) AddState(layer);
@@ -279,7 +291,7 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const
 }
 
 std::vector<std::span<std::byte>> ChunkPlan::PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const {
-  const Layer& layer = layers_[static_cast<size_t>(header.layer)];
+  const LayerPlace& layer = layers_[static_cast<size_t>(header.layer)];
   if (header.kind == ChunkKind::kState) {
     return {std::span(image.state)
                 .subspan(static_cast<size_t>(layer.state_offset + header.offset), static_cast<size_t>(header.bytes))};

@@ -19,20 +19,12 @@ LayerExport::LayerExport(const models::ModelSpec& spec, const int32_t first_page
       piece_pages_(std::max(1, step_tokens / kPageTokens)),
       within_steps_(tokens - first_page * kPageTokens >= kStreamTokens),
       sink_(sink) {
-  int64_t page_offset = 0;
-  int64_t state_offset = 0;
-  for (const LayerBytes& bytes : LayersOf(spec)) {
-    layers_.push_back(
-        {.page_offset = page_offset, .state_offset = state_offset, .bytes = bytes, .next_page = first_page});
-    page_offset += bytes.page;
-    state_offset += bytes.state;
-  }
+  for (const LayerPlace& place : LayerPlacesOf(LayersOf(spec)))
+    layers_.push_back({.place = place, .next_page = first_page});
 }
 
 int32_t LayerExport::SpanEnd(const int32_t computed) const {
-  const int32_t piece = piece_pages_ * kPageTokens;
-  const int32_t end = cache::StateShape::PagesFor(tokens_) * kPageTokens;
-  return end - (end - computed - 1) / piece * piece;
+  return PieceEnd(computed / kPageTokens, cache::StateShape::PagesFor(tokens_), piece_pages_) * kPageTokens;
 }
 
 void LayerExport::Begin(const Place& place, const int32_t there, const int32_t end) {
@@ -58,13 +50,13 @@ void LayerExport::Give(const Place& place, const size_t layers, const int32_t co
     LayerPart part{.layer = static_cast<int32_t>(i)};
     for (; layer.next_page < pages; ++layer.next_page) {
       const PageId page = place.lease->pages().ids()[static_cast<size_t>(layer.next_page)];
-      const std::byte* const from = place.memory.pages + page.value() * page_bytes_ + layer.page_offset;
-      part.kv.insert(part.kv.end(), from, from + layer.bytes.page);
+      const std::byte* const from = place.memory.pages + page.value() * page_bytes_ + layer.place.page_offset;
+      part.kv.insert(part.kv.end(), from, from + layer.place.bytes.page);
     }
-    if (is_whole && layer.bytes.state > 0 && !std::exchange(layer.has_state, true)) {
+    if (is_whole && layer.place.bytes.state > 0 && !std::exchange(layer.has_state, true)) {
       const std::byte* const from =
-          place.memory.states + place.lease->slot().value() * state_bytes_ + layer.state_offset;
-      part.state.assign(from, from + layer.bytes.state);
+          place.memory.states + place.lease->slot().value() * state_bytes_ + layer.place.state_offset;
+      part.state.assign(from, from + layer.place.bytes.state);
     }
     if (!part.kv.empty() || !part.state.empty()) event.parts.push_back(std::move(part));
   }

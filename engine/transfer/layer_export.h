@@ -38,9 +38,7 @@ class LayerExport final : public models::LayerObserver {
 
  private:
   struct Layer {
-    int64_t page_offset = 0;
-    int64_t state_offset = 0;
-    LayerBytes bytes;
+    LayerPlace place;
     int32_t next_page = 0;
     bool has_state = false;  // It has gone out.
   };

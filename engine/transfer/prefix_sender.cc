@@ -105,7 +105,7 @@ void PrefixSender::Offer(PrefixPart part) {
   for (const LayerPart& more : part.layers) OfferLayer(more);
   if (coded_.has_value() || !is_whole_) return;
   const int64_t left = std::ranges::count_if(offered_, [&](const Offered& layer) {
-    const LayerBytes& bytes = identity_.layers[static_cast<size_t>(&layer - offered_.data())];
+    const LayerBytes& bytes = layer.place.bytes;
     return (bytes.page > 0 && layer.pages < plan_.pages()) || (bytes.state > 0 && !layer.state);
   });
   Check(left == 0, "a prefix has all of its layers at its end", left);
@@ -134,30 +134,23 @@ void PrefixSender::Announce(PrefixPart& part) {
     image_.state = std::move(part.state);
     return;
   }
-  offered_.resize(identity_.layers.size());
+  for (const LayerPlace& place : LayerPlacesOf(identity_.layers)) offered_.push_back({.place = place});
   image_.pages.resize(static_cast<size_t>(plan_.pages()));
   for (std::vector<std::byte>& page : image_.pages) page.resize(static_cast<size_t>(identity_.page_bytes));
   image_.state.resize(static_cast<size_t>(identity_.state_bytes));
 }
 
 void PrefixSender::OfferLayer(const LayerPart& part) {
-  const auto index = static_cast<size_t>(part.layer);
-  const LayerBytes& bytes = identity_.layers[index];
-  int64_t page_offset = 0;
-  int64_t state_offset = 0;
-  for (size_t i = 0; i < index; ++i) {
-    page_offset += identity_.layers[i].page;
-    state_offset += identity_.layers[i].state;
-  }
-  Offered& layer = offered_[index];
+  Offered& layer = offered_[static_cast<size_t>(part.layer)];
+  const LayerBytes& bytes = layer.place.bytes;
   for (auto from = part.kv.begin(); from != part.kv.end(); from += bytes.page, ++layer.pages) {
     Check(layer.pages < plan_.pages() && part.kv.end() - from >= bytes.page, "a layer has whole pages of a prefix",
           part.layer, layer.pages);
-    std::copy_n(from, bytes.page, image_.pages[static_cast<size_t>(layer.pages)].begin() + page_offset);
+    std::copy_n(from, bytes.page, image_.pages[static_cast<size_t>(layer.pages)].begin() + layer.place.page_offset);
   }
   if (part.state.empty()) return;
   Check(std::ssize(part.state) == bytes.state && !layer.state, "a layer has one state", part.layer);
-  std::ranges::copy(part.state, image_.state.begin() + state_offset);
+  std::ranges::copy(part.state, image_.state.begin() + layer.place.state_offset);
   layer.state = true;
 }
 
