@@ -138,8 +138,7 @@ bool Residents::GoOut(Sequence& sequence) {
   const bool made_view = lacks_view && follows;
   makes_view_ = makes_view_ || made_view;
   const bool may_go = goes_on && tier_->IsOpen() && (lacks_view || follows);
-  const bool all = may_go && tier_->Write(away, sequence.lease(), sequence.computed());
-  if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
+  if (may_go) WriteWholePages(sequence);
   if (away.pages() == 0 && !may_go) sequence.SetAway(nullptr);
   return made_view;
 }
@@ -154,11 +153,16 @@ bool Residents::GoOutInPrefill(Sequence& sequence) {
   // Until then its rows stand in pages that it shares, and are not written.
   if (sequence.computed() < std::max(sequence.lease().match().kv_tokens, kernels::kPageTokens)) return false;
   if (sequence.away() == nullptr) sequence.SetAway(tier_->Make());
+  const int32_t before = sequence.away()->written();
+  WriteWholePages(sequence);
+  return sequence.away()->written() > before;
+}
+
+// What a step may write of them; they leave the pool when all are written.
+void Residents::WriteWholePages(Sequence& sequence) {
   AwayKv& away = *sequence.away();
-  const int32_t before = away.written();
   const bool all = tier_->Write(away, sequence.lease(), sequence.computed());
   if (all && away.written() > away.pages()) tier_->Release(away, sequence.lease(), sequence.computed_tokens());
-  return away.written() > before;
 }
 
 // False: it has none, or it is computed again, as what is away of it could not be read.

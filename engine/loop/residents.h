@@ -56,6 +56,7 @@ class Residents {
   ResidentView ViewOf(Sequence& sequence) const;
   bool GoOut(Sequence& sequence);
   bool GoOutInPrefill(Sequence& sequence);
+  void WriteWholePages(Sequence& sequence);
   bool MakeViewReady(Sequence& sequence);
   void ShareMemory();
   void LetEnter(const MemoryNeed& need, bool any_away);
