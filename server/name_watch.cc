@@ -77,25 +77,21 @@ void NameWatch::Watch() {
 }
 
 void NameWatch::LookUp() {
+  // The log is told when it begins, not as long as it lasts.
+  const auto begins = [](bool& was, const bool is) { return std::exchange(was, is) != is && is; };
   for (const config::Producer& entry : entries_) {
     const std::string& host = entry.dns_host;
     if (host.empty()) continue;
     StatusOr<std::vector<std::string>> found = resolver_->Resolve(host);
-    if (bool& failed = failed_[host]; failed == found.ok()) {
-      failed = !found.ok();
-      if (failed) {
-        Logger("server")->warn("transfer.producers: {} stays as it was: {}", entry.name, found.status().message());
-      }
+    if (begins(failed_[host], !found.ok())) {
+      Logger("server")->warn("transfer.producers: {} stays as it was: {}", entry.name, found.status().message());
     }
     if (!found.ok()) continue;
     std::ranges::sort(*found);
     found->erase(std::ranges::unique(*found).begin(), found->end());
-    if (bool& crowded = crowded_[host]; crowded != (found->size() > kAddressesMax)) {
-      crowded = !crowded;
-      if (crowded) {
-        Logger("server")->warn("transfer.producers: {} has {} addresses, the first {} are asked", entry.name,
-                               found->size(), kAddressesMax);
-      }
+    if (begins(crowded_[host], found->size() > kAddressesMax)) {
+      Logger("server")->warn("transfer.producers: {} has {} addresses, the first {} are asked", entry.name,
+                             found->size(), kAddressesMax);
     }
     found->resize(std::min(found->size(), kAddressesMax));
     addresses_[host] = *std::move(found);

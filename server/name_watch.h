@@ -53,7 +53,7 @@ class NameWatch {
 
   // Of the thread that looks up.
   std::map<std::string, std::vector<std::string>> addresses_;  // Of each host, as last told.
-  std::map<std::string, bool> failed_;                         // What the log was told.
+  std::map<std::string, bool> failed_;                         // Was not found at the last lookup.
   std::map<std::string, bool> crowded_;                        // Had more addresses than are asked at the last lookup.
   std::vector<config::Producer> told_;
 
