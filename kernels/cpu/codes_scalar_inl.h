@@ -51,10 +51,6 @@ struct CodeSums {
   }
 };
 
-// Sixteen whole numbers.
-struct Wholes {
-  int32_t lane[16];
-};
 // The nearest, on ties the even one. |x| < 2^22; what is no number gives any.
 static inline Wholes Nearest(const v16& x) {
   Wholes wholes;
@@ -67,17 +63,6 @@ static inline v16 FloatsOf(const Wholes& x) {
   v16 r;
   for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(x.lane[i]);
   return r;
-}
-
-// 64 numbers of a byte each, signed or not, of four v16.
-static inline void PutSignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
-  const Wholes* const all[4] = {&a, &b, &c, &d};
-  for (const Wholes* x : all) {
-    for (int i = 0; i < 16; ++i) *to++ = static_cast<std::byte>(x->lane[i]);
-  }
-}
-static inline void PutUnsignedBytes(std::byte* to, const Wholes& a, const Wholes& b, const Wholes& c, const Wholes& d) {
-  PutSignedBytes(to, a, b, c, d);
 }
 
 // Four neighbours, for all lanes.
@@ -111,16 +96,6 @@ struct ByteSums {
     return r;
   }
 };
-
-// SumLanes and MaxLanes of some, at out[4 r].
-template <int kCount>
-static inline void SumLanesOf(const v16* x, float* out) {
-  for (int r = 0; r < kCount; ++r) out[4 * r] = SumLanes(x[r]);
-}
-template <int kCount>
-static inline void MaxLanesOf(const v16* x, float* out) {
-  for (int r = 0; r < kCount; ++r) out[4 * r] = MaxLanes(x[r]);
-}
 
 // The larger of `most`, which is not negative, and |x|.
 static inline v16 LargerMagnitude(const v16& most, const v16& x) {

@@ -19,6 +19,7 @@ namespace isa_avx512 {
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/conv_inl.h"
 #include "kernels/cpu/delta_inl.h"
+#include "kernels/cpu/codes_lane_inl.h"
 #include "kernels/cpu/codes_avx2_inl.h"
 #include "kernels/cpu/attend_codes_inl.h"
 #include "kernels/cpu/attention_inl.h"

@@ -19,6 +19,7 @@ namespace isa_scalar {
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/conv_inl.h"
 #include "kernels/cpu/delta_inl.h"
+#include "kernels/cpu/codes_lane_inl.h"
 #include "kernels/cpu/codes_scalar_inl.h"
 #include "kernels/cpu/attend_codes_inl.h"
 #include "kernels/cpu/attention_inl.h"

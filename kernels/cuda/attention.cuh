@@ -58,6 +58,22 @@ __device__ __forceinline__ TileReach ReachOf(const AttentionLaunch& args, const 
   return {FirstVisible(args, span.first_position + tile.first_row / group), span.first_position + (end - 1) / group};
 }
 
+// What a block of threads works on, and the row of each eight lanes.
+struct TileWork {
+  const AttentionLaunch& args;
+  const DeviceKvSpan& span;
+  const AttentionTile& tile;
+  const OwnRow row;
+  const TileReach reach;
+
+  __device__ TileWork(const AttentionLaunch& launch, const DeviceKvSpan& of, const AttentionTile& at)
+      : args(launch),
+        span(of),
+        tile(at),
+        row(RowOf(launch, of, at, Thread() / kRowLanes)),
+        reach(ReachOf(launch, of, at)) {}
+};
+
 // Blocks [first, end) of a superblock that a tile walks.
 struct BlockRange {
   int64_t first = 0;

@@ -8,7 +8,7 @@ namespace invar::kernels::cuda {
 
 // kDims values a lane: head_dim <= 8 * kDims.
 template <int kDims>
-struct FmaAttention {
+struct FmaAttention : TileWork {
   struct Memory {
     float* q;        // [16][dim + 1]
     float* weights;  // [16][64]
@@ -25,21 +25,11 @@ struct FmaAttention {
     float values[kDims] = {};
   };
 
-  const AttentionLaunch& args;
-  const DeviceKvSpan& span;
-  const AttentionTile& tile;
   const Memory memory;
-  const OwnRow row;
-  const TileReach reach;
 
   __device__ FmaAttention(const AttentionLaunch& launch, const DeviceKvSpan& of, const AttentionTile& at,
                           SharedArrays& shared)
-      : args(launch),
-        span(of),
-        tile(at),
-        memory(Take(shared, launch.shape.head_dim)),
-        row(RowOf(launch, of, at, Thread() / kRowLanes)),
-        reach(ReachOf(launch, of, at)) {
+      : TileWork(launch, of, at), memory(Take(shared, launch.shape.head_dim)) {
     const int64_t dim = args.shape.head_dim;
     for (int64_t i = Thread() % kRowLanes; i < dim; i += kRowLanes) {
       const int64_t from = row.batch_row * args.q.stride + row.head * dim + i;

@@ -15,7 +15,7 @@ namespace invar::kernels::cuda {
 
 // kTiles of eight dims a warp: head_dim <= 32 * kTiles.
 template <int kTiles>
-struct TensorAttention {
+struct TensorAttention : TileWork {
   static constexpr int kWarps = kAttentionThreads / kWarpLanes;
   static constexpr int kWeightPitch = kPageTokens + 8;  // Elements: eight rows of a fragment start in different banks.
 
@@ -43,21 +43,11 @@ struct TensorAttention {
     float values[kTiles][4] = {};
   };
 
-  const AttentionLaunch& args;
-  const DeviceKvSpan& span;
-  const AttentionTile& tile;
   const Memory memory;
-  const OwnRow row;
-  const TileReach reach;
 
   __device__ TensorAttention(const AttentionLaunch& launch, const DeviceKvSpan& of, const AttentionTile& at,
                              SharedArrays& shared)
-      : args(launch),
-        span(of),
-        tile(at),
-        memory(Take(shared, launch.shape.head_dim)),
-        row(RowOf(launch, of, at, Thread() / kRowLanes)),
-        reach(ReachOf(launch, of, at)) {
+      : TileWork(launch, of, at), memory(Take(shared, launch.shape.head_dim)) {
     const int64_t dim = args.shape.head_dim;
     const int64_t pitch = BlockPitch<uint16_t>(dim);
     const auto* q = static_cast<const uint16_t*>(args.q.data) + row.batch_row * args.q.stride + row.head * dim;
