@@ -68,21 +68,13 @@ def merged(base, patch):
     return patch
 
 
-class KubernetesWithTiers(unittest.TestCase):
-    folder = DEPLOY / "k8s-tiers"
-    kustomization = documents(DEPLOY / "k8s-tiers/kustomization.yaml")[0]
-    config_map = merged(documents(DEPLOY / "k8s/configmap.yaml")[0], documents(folder / "configmap_patch.yaml")[0])
-    deployment = merged(documents(DEPLOY / "k8s/deployment.yaml")[0], documents(folder / "deployment_patch.yaml")[0])
-    valkey = {d["kind"]: d for d in documents(folder / "valkey.yaml")}
-
-    def setUp(self):
-        self.config = yaml.safe_load(self.config_map["data"]["invard.yaml"])
-        self.tiers = self.config["cache"]["tiers"]
-        self.pod = self.deployment["spec"]["template"]["spec"]
+class Overlay:
+    """What holds of a folder that is laid over k8s: `folder`, its `kustomization`, the merged `config_map` and `deployment`, and by
+    kind the documents `added` to them."""
 
     def test_manifests_keep_the_schema(self):
         validate = pathlib.Path(sys.executable).parent / "kubernetes-validate"
-        for document in [self.config_map, self.deployment, *self.valkey.values()]:
+        for document in [self.config_map, self.deployment, *self.added.values()]:
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
                 yaml.safe_dump(document, file)
                 file.flush()
@@ -92,6 +84,19 @@ class KubernetesWithTiers(unittest.TestCase):
     def test_kustomization_names_every_file(self):
         named = [*self.kustomization["resources"], *(p["path"] for p in self.kustomization["patches"]), "kustomization.yaml"]
         self.assertEqual(sorted(named), sorted(["../k8s", *(p.name for p in self.folder.glob("*.yaml"))]))
+
+
+class KubernetesWithTiers(Overlay, unittest.TestCase):
+    folder = DEPLOY / "k8s-tiers"
+    kustomization = documents(DEPLOY / "k8s-tiers/kustomization.yaml")[0]
+    config_map = merged(documents(DEPLOY / "k8s/configmap.yaml")[0], documents(folder / "configmap_patch.yaml")[0])
+    deployment = merged(documents(DEPLOY / "k8s/deployment.yaml")[0], documents(folder / "deployment_patch.yaml")[0])
+    added = valkey = {d["kind"]: d for d in documents(folder / "valkey.yaml")}
+
+    def setUp(self):
+        self.config = yaml.safe_load(self.config_map["data"]["invard.yaml"])
+        self.tiers = self.config["cache"]["tiers"]
+        self.pod = self.deployment["spec"]["template"]["spec"]
 
     def test_configuration_is_that_of_k8s_with_tiers(self):
         plain = yaml.safe_load(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])
@@ -171,31 +176,18 @@ class ComposeWithTiers(unittest.TestCase):
         self.assertIn("invard", documents(DEPLOY / "compose.yaml")[0]["services"])
 
 
-class KubernetesOfAPair(unittest.TestCase):
+class KubernetesOfAPair(Overlay, unittest.TestCase):
     folder = DEPLOY / "k8s-pair"
     kustomization = documents(folder / "kustomization.yaml")[0]
     config_map = merged(documents(DEPLOY / "k8s/configmap.yaml")[0], documents(folder / "configmap_patch.yaml")[0])
     deployment = merged(documents(DEPLOY / "k8s/deployment.yaml")[0], documents(folder / "deployment_patch.yaml")[0])
-    prefill = {d["kind"]: d for d in documents(folder / "prefill.yaml")}
+    added = prefill = {d["kind"]: d for d in documents(folder / "prefill.yaml")}
 
     def setUp(self):
         self.config = yaml.safe_load(self.config_map["data"]["invard.yaml"])
         self.prefill_config = yaml.safe_load(self.prefill["ConfigMap"]["data"]["invard.yaml"])
         self.pod = self.deployment["spec"]["template"]["spec"]
         self.prefill_pod = self.prefill["Deployment"]["spec"]["template"]
-
-    def test_manifests_keep_the_schema(self):
-        validate = pathlib.Path(sys.executable).parent / "kubernetes-validate"
-        for document in [self.config_map, self.deployment, *self.prefill.values()]:
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-                yaml.safe_dump(document, file)
-                file.flush()
-                done = run(validate, "-k", "1.33", "--strict", file.name)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def test_kustomization_names_every_file(self):
-        named = [*self.kustomization["resources"], *(p["path"] for p in self.kustomization["patches"]), "kustomization.yaml"]
-        self.assertEqual(sorted(named), sorted(["../k8s", *(p.name for p in self.folder.glob("*.yaml"))]))
 
     def test_configuration_is_that_of_k8s_with_transfers(self):
         plain = yaml.safe_load(documents(DEPLOY / "k8s/configmap.yaml")[0]["data"]["invard.yaml"])

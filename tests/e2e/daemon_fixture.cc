@@ -9,25 +9,21 @@
 #include <utility>
 
 #include "base/log.h"
+#include "tests/support/wrapped_model.h"
 
 namespace invar::e2e {
 namespace {
 
-class GatedModel final : public models::Model {
+class GatedModel final : public testing::WrappedModel {
  public:
-  GatedModel(std::unique_ptr<models::Model> model, StepGate* gate) : model_(std::move(model)), gate_(gate) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
+  GatedModel(std::unique_ptr<models::Model> model, StepGate* gate) : WrappedModel(std::move(model)), gate_(gate) {}
   kernels::ConstF32View Forward(const models::SequenceMemory& memory,
                                 const std::span<const models::ForwardSpan> spans) override {
     if (gate_ != nullptr) gate_->Pass();
-    return model_->Forward(memory, spans);
-  }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
+    return WrappedModel::Forward(memory, spans);
   }
 
  private:
-  std::unique_ptr<models::Model> model_;
   StepGate* gate_;
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/engine/collector.h"
+#include "tests/support/wrapped_model.h"
 #include "tools/sim/sim_tokenizer.h"
 
 namespace invar::engine {
@@ -272,10 +273,9 @@ TEST(Engine, AbortAndDestructionEndWhatIsLeft) {
 
 // --- A model that gives nonsense ---
 
-class NanModel final : public models::Model {
+class NanModel final : public testing::WrappedModel {
  public:
-  explicit NanModel(std::unique_ptr<models::Model> model) : model_(std::move(model)) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
+  using WrappedModel::WrappedModel;
   // Rows of spans that begin with token 59 are NaN.
   kernels::ConstF32View Forward(const models::SequenceMemory& memory,
                                 const std::span<const models::ForwardSpan> spans) override {
@@ -291,12 +291,8 @@ class NanModel final : public models::Model {
     }
     return {rows_.data(), logits.rows, logits.cols, logits.stride};
   }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
-  }
 
  private:
-  const std::unique_ptr<models::Model> model_;
   std::vector<float> rows_;
 };
 

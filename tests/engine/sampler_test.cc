@@ -11,6 +11,7 @@
 #include "base/worker_pool.h"
 #include "engine/loop/bind_model.h"
 #include "engine/sample/logprobs.h"
+#include "tests/support/wrapped_model.h"
 
 namespace invar::engine {
 namespace {
@@ -153,22 +154,14 @@ TEST(TokenCounts, AreThoseOfAMapWhateverTheOrder) {
 }
 
 // The model of hashes, as if it computed on a backend.
-class OnBackend final : public models::Model {
+class OnBackend final : public testing::WrappedModel {
  public:
-  explicit OnBackend(const kernels::Backend& backend) : backend_(backend) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
-  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
-                                const std::span<const models::ForwardSpan> spans) override {
-    return model_->Forward(memory, spans);
-  }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
-  }
+  explicit OnBackend(const kernels::Backend& backend)
+      : WrappedModel(models::MakeFingerprintModel({})), backend_(backend) {}
   const kernels::Backend* backend() const override { return &backend_; }
 
  private:
   const kernels::Backend& backend_;
-  const std::unique_ptr<models::Model> model_ = models::MakeFingerprintModel({});
 };
 
 TEST(Sampler, RunsOnTheInstructionSetThatIsForcedOnTheModel) {

@@ -19,6 +19,7 @@
 #include "tests/engine/answer_bits.h"
 #include "tests/engine/collector.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/wrapped_model.h"
 #include "tools/sim/dialled_drafter.h"
 
 namespace invar::engine {
@@ -105,10 +106,10 @@ class NotingSource final : public models::KvSource {
 
 // Notes, of each forward, the bytes every span goes on from: position, state, and all attention layers of all pages
 // that are full, wherever they lie. Forwards on views, which drafters run, may touch no memory of sequences.
-class NotingModel : public models::Model {
+class NotingModel : public testing::WrappedModel {
  public:
-  NotingModel(std::unique_ptr<models::Model> model, std::set<uint64_t>& seen) : model_(std::move(model)), seen_(seen) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
+  NotingModel(std::unique_ptr<models::Model> model, std::set<uint64_t>& seen)
+      : WrappedModel(std::move(model)), seen_(seen) {}
   const kernels::Backend* backend() const override { return model_->backend(); }
   kernels::ConstF32View Forward(const models::SequenceMemory& memory,
                                 const std::span<const models::ForwardSpan> spans) override {
@@ -121,16 +122,8 @@ class NotingModel : public models::Model {
     }
     return model_->Forward(memory, spans);
   }
-  kernels::ConstF32View Guess(const models::SequenceMemory& memory,
-                              const std::span<const models::GuessRow> rows) override {
-    return model_->Guess(memory, rows);
-  }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
-  }
 
  protected:
-  const std::unique_ptr<models::Model> model_;
   models::SequenceMemory sequences_;
 
  private:

@@ -12,6 +12,7 @@
 #include "kernels/cuda/emulation.h"
 #include "tests/engine/answer_bits.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/wrapped_model.h"
 #include "tools/sim/dialled_drafter.h"
 
 namespace invar::engine {
@@ -19,23 +20,6 @@ namespace {
 
 constexpr int32_t kRequests = 8;
 constexpr int32_t kOutputTokens = 7;
-
-// A model whose logits are the host's to read.
-class ReadByTheHost : public models::Model {
- public:
-  explicit ReadByTheHost(std::unique_ptr<models::Model> model) : model_(std::move(model)) {}
-  const models::ModelSpec& spec() const override { return model_->spec(); }
-  kernels::ConstF32View Forward(const models::SequenceMemory& memory,
-                                const std::span<const models::ForwardSpan> spans) override {
-    return model_->Forward(memory, spans);
-  }
-  void Advance(const models::SequenceMemory& memory, const std::span<const models::StateAdvance> advances) override {
-    model_->Advance(memory, advances);
-  }
-
- private:
-  const std::unique_ptr<models::Model> model_;
-};
 
 struct Rig {
   WorkerPool pool{1};
@@ -56,7 +40,7 @@ struct Rig {
     options.drafters.push_back({sim::kDialledDrafter, [this, ids = model->spec().vocabulary_size](const auto&) {
                                   return sim::MakeDialledDrafter(truths, ids, 5);
                                 }});
-    if (host) model = std::make_unique<ReadByTheHost>(std::move(model));
+    if (host) model = std::make_unique<testing::WrappedModel>(std::move(model));
     engine = Engine::Create(options, std::move(model), nullptr, clock).value();
   }
 };
