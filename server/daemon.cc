@@ -227,12 +227,14 @@ void Daemon::Persist(const std::stop_token& hurry) {
   if (report.prefixes == 0) return;
   const std::string text = fmt::format("{} of {} cached prefixes are in the tiers, after {:.1f} s", report.stored,
                                        report.prefixes, ToSeconds(clock_.Now() - begin));
-  if (report.was_cut_short) {
-    Logger("server")->warn("{}; the rest is lost: drain.persist_timeout is {}", text, config()->drain.persist_timeout);
-  } else if (report.stored < report.prefixes) {
-    Logger("server")->warn("{}; the rest is lost: the tiers had no room for it or did not take it", text);
-  } else {
+  if (report.stored == report.prefixes) {
     Logger("server")->info("{}", text);
+  } else if (hurry.stop_requested()) {
+    Logger("server")->warn("{}; the rest is lost: a further stop signal ended the wait", text);
+  } else if (report.was_cut_short) {
+    Logger("server")->warn("{}; the rest is lost: drain.persist_timeout is {}", text, config()->drain.persist_timeout);
+  } else {
+    Logger("server")->warn("{}; the rest is lost: the cache's warnings say what the tiers did not take", text);
   }
 }
 

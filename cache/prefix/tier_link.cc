@@ -1,16 +1,44 @@
 // Paths of nodes become images of prefixes, loaded prefixes become nodes.
 #include "cache/prefix/tier_link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "cache/tiers/prefix_keys.h"
 #include "kernels/numerics.h"
 
 namespace invar::cache {
 
 using kernels::kPageTokens;
+
+namespace {
+
+using NamedTierStats = std::vector<std::pair<std::string_view, TierStats>>;
+
+// Why tiers did not take what they were given between two looks at them.
+void LogRefusals(const NamedTierStats& before, const NamedTierStats& after) {
+  for (size_t t = 0; t < after.size(); ++t) {
+    const auto& [name, stats] = after[t];
+    std::vector<std::string> reasons;
+    for (int miss = 0; miss < kTierMissKinds; ++miss) {
+      const auto at = static_cast<size_t>(miss);
+      const int64_t records = stats.put_misses[at] - before[t].second.put_misses[at];
+      if (records > 0) reasons.push_back(fmt::format("{} {}", records, TierMissName(TierMiss{miss})));
+    }
+    if (stats.paused != 0) reasons.push_back("it does not answer and is left alone");
+    if (!reasons.empty())
+      Logger("cache")->warn("the {} tier did not take all records: {}", name, fmt::join(reasons, ", "));
+  }
+}
+
+}  // namespace
 
 TierLink::TierLink(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
     : identity_(options.identity),
@@ -107,20 +135,50 @@ bool TierLink::IsStored(Node& node, const TimeNs now) {
   return prefix.has_value() && store_.writer().IsStored(prefix->scope, prefix->image, now);
 }
 
-// What is worth most first: where time is short, the rest is lost.
+// What is worth most first: where time is short, the rest is lost. While there is time, a tier that did not answer is
+// asked again: what it does not get now it never gets.
 PersistReport TierLink::Persist(const PrefixCache& memory, const Clock& clock, const TimeNs deadline,
                                 const std::stop_token& hurry) {
   PersistReport report;
   if (empty()) return report;
   const std::vector<Node*> nodes = memory.ResumableNodes();
-  const int64_t given = WriteAll(nodes, clock, deadline, hurry);
-  report.was_cut_short = given < std::ssize(nodes) || !Settle(clock, deadline, hurry);
-  if (!store_.outlives_process()) return report;
+  const NamedTierStats before = store_.Stats();
+  store_.writer().GiveTimeUntil(deadline);
+  for (;;) {
+    const int64_t left_alone = times_left_alone();
+    const int64_t given = WriteAll(nodes, clock, deadline, hurry);
+    report.was_cut_short = given < std::ssize(nodes) || !Settle(clock, deadline, hurry);
+    report.stored = CountStored(std::span(nodes).first(static_cast<size_t>(given)), clock);
+    if (report.was_cut_short || report.stored == std::ssize(nodes) || times_left_alone() == left_alone) break;
+    report.was_cut_short = !AwaitTiers(clock, deadline, hurry);
+    if (report.was_cut_short) break;
+  }
+  if (!store_.outlives_process()) return {.was_cut_short = report.was_cut_short};
   report.prefixes = std::ssize(nodes);
-  // What became of a write is known when it has ended: it may be refused, fail, or push another one out.
-  store_.Work(clock.Now());
-  for (int64_t i = 0; i < given; ++i) report.stored += IsStored(*nodes[i], clock.Now()) ? 1 : 0;
+  if (report.stored < report.prefixes) LogRefusals(before, store_.Stats());
   return report;
+}
+
+// What became of a write is known when it has ended: it may be refused, fail, or push another one out.
+int64_t TierLink::CountStored(const std::span<Node* const> nodes, const Clock& clock) {
+  store_.Work(clock.Now());
+  return std::ranges::count_if(nodes, [&](Node* const node) { return IsStored(*node, clock.Now()); });
+}
+
+int64_t TierLink::times_left_alone() const {
+  int64_t times = store_.passed_over();
+  for (const auto& [name, stats] : store_.Stats()) times += stats.pauses;
+  return times;
+}
+
+// Waits for the end of a pause, which nobody tells: in slices, one at least.
+bool TierLink::AwaitTiers(const Clock& clock, const TimeNs deadline, const std::stop_token& hurry) const {
+  constexpr TimeNs kSliceNs = TimeNs{20} * 1'000'000;
+  do {
+    store_.AwaitEnd(store_.ended(), clock, std::min(deadline, clock.Now() + kSliceNs), hurry);
+    if (hurry.stop_requested() || clock.Now() >= deadline) return false;
+  } while (store_.is_paused());
+  return true;
 }
 
 int64_t TierLink::WriteAll(const std::span<Node* const> nodes, const Clock& clock, const TimeNs deadline,

@@ -51,6 +51,10 @@ class TierLink final : public EvictionListener {
   std::optional<Prefix> PrefixTo(Node& node);
   bool Write(Node& node, TimeNs now);
   bool IsStored(Node& node, TimeNs now);
+  int64_t CountStored(std::span<Node* const> nodes, const Clock& clock);
+  // Grows where a tier takes nothing because it is left alone.
+  int64_t times_left_alone() const;
+  bool AwaitTiers(const Clock& clock, TimeNs deadline, const std::stop_token& hurry) const;
   // How many of `nodes`, from the first on, were given what there was time for.
   int64_t WriteAll(std::span<Node* const> nodes, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   bool Settle(const Clock& clock, TimeNs deadline, const std::stop_token& hurry);

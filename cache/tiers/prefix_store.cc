@@ -47,6 +47,10 @@ bool PrefixStore::outlives_process() const {
   return std::ranges::any_of(tiers_, [](const KnownTier& tier) { return tier.tier().outlives_process(); });
 }
 
+bool PrefixStore::is_paused() const {
+  return std::ranges::any_of(tiers_, [](const KnownTier& tier) { return tier.tier().is_paused(); });
+}
+
 void PrefixStore::Work(const TimeNs now) {
   next_work_ = kNever;
   for (const KnownTier& tier : tiers_) next_work_ = std::min(next_work_, tier.tier().Poll(now));

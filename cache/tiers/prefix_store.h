@@ -50,6 +50,8 @@ class PrefixStore {
   bool empty() const { return tiers_.empty(); }
   // Whether something of it is there for the next process.
   bool outlives_process() const;
+  // Whether a tier is left alone because it does not answer.
+  bool is_paused() const;
 
   PrefixWriter& writer() { return writer_; }
   PrefixLoader& loader() { return loader_; }
@@ -76,6 +78,7 @@ class PrefixStore {
   void CheckIntegrity() const;
 
   const PrefixWriteCounts& writes() const { return writer_.counts(); }
+  int64_t passed_over() const { return writer_.passed_over(); }
   const PrefixLoadCounts& loads() const { return loader_.counts(); }
   std::vector<std::pair<std::string_view, TierStats>> Stats() const;
 

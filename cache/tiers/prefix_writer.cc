@@ -33,6 +33,7 @@ bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const Tim
     // Nobody waits for one that does not answer.
     if (to.tier().is_paused()) {
       ++counts_.refused;
+      ++passed_over_;
       continue;
     }
     // A state whose pages are missing could not be resumed from.
@@ -127,10 +128,12 @@ bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::
     }
     events->EndWrite(bytes);
   };
-  const Status accepted = to.tier().Put(std::move(record), std::move(payload), now + options_.deadline, done);
+  const TimeNs deadline = std::max(now + options_.deadline, given_until_);
+  const Status accepted = to.tier().Put(std::move(record), std::move(payload), deadline, done);
   if (accepted.ok()) return true;
   events_->EndWrite(bytes);
   ++counts_.refused;
+  passed_over_ += accepted.code() == StatusCode::kUnavailable ? 1 : 0;
   return false;
 }
 

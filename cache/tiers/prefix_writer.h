@@ -44,11 +44,15 @@ class PrefixWriter {
   // Copies and queues for each tier what it has not of `image` yet. False: no room for something; tiers that are paused
   // are passed over.
   bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
+  // Records that are written from now on may take until `deadline`, where their own is earlier.
+  void GiveTimeUntil(const TimeNs deadline) { given_until_ = deadline; }
 
   // Whether all that Write would give of `image` is in tiers that outlive the process, and not only on its way there.
   bool IsStored(const Scope& scope, const StoredImage& image, TimeNs now);
 
   const PrefixWriteCounts& counts() const { return counts_; }
+  // How often a tier was given nothing because it is paused, or asks with one record at a time whether it is still.
+  int64_t passed_over() const { return passed_over_; }
 
  private:
   bool WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, TimeNs now);
@@ -63,7 +67,9 @@ class PrefixWriter {
   const std::span<KnownTier> tiers_;
   const std::shared_ptr<TierEvents> events_;  // With the tiers' threads.
 
+  TimeNs given_until_ = 0;
   PrefixWriteCounts counts_;
+  int64_t passed_over_ = 0;
 };
 
 }  // namespace invar::cache

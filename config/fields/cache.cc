@@ -35,7 +35,9 @@ std::vector<Field> CacheFields() {
        "A tier that has not given back a record by then costs a miss."},
       {"cache.tiers.write_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.write_timeout; }, milliseconds(1), minutes(10)},
-       "A record that a tier has not stored by then is given up."},
+       "A record that a tier has not stored by then is given up; at the end of the process it has "
+       "drain.persist_timeout, "
+       "where that is longer."},
       {"cache.tiers.queue_max", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_max; }, 1, 65536},
        "Most reads, and as many writes, that one tier holds at once; further writes are dropped, further reads wait "
        "for "

@@ -16,7 +16,7 @@ std::vector<Field> OperationFields() {
       {"drain.persist_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.drain.persist_timeout; }, milliseconds(0), hours(24)},
        "After that, the tiers of the prefix cache may take so long to store what only memory holds, the most recently "
-       "used first; a further stop signal ends it.",
+       "used first, and ones that do not answer are asked again; a further stop signal ends it.",
        Takes::kOnReload},
       {"health.stall_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.health.stall_timeout; }, milliseconds(100), hours(24)},

@@ -168,15 +168,54 @@ TEST_P(Persist, CountsNothingThatATierFailedToWrite) {
 }
 
 // After three failures nothing is written any more; before the second call nothing is on its way either.
-TEST_P(Persist, CountsNothingThatWasRefusedByATierThatIsLeftAlone) {
+TEST_P(Persist, AsksATierThatIsLeftAloneUntilTimeIsUpAndCountsNothing) {
   Logger("cache")->set_level(spdlog::level::off);
   const auto rig = RigOver(std::make_unique<FailingStore>(Disk(int64_t{1} << 24), Always, /*is_server=*/true), clock_);
+  for (int32_t i = 0; i < kPrompts; ++i) rig->Whole(Prompt(i));
   for (int i = 0; i < 2; ++i) {
-    const PersistReport report = OfPrompts(*rig);
-    EXPECT_FALSE(report.was_cut_short);
+    const PersistReport report = rig->cache().Persist(clock_, clock_.Now() + kSecond / 10);
+    EXPECT_TRUE(report.was_cut_short);
     EXPECT_GE(report.prefixes, kPrompts);
     EXPECT_EQ(report.stored, 0);
   }
+}
+
+// A server that comes back, before the process ends or while it does.
+TEST_P(Persist, GivesATierThatAnswersAgainAllThatItWasNotGivenWhileItWasLeftAlone) {
+  Logger("cache")->set_level(spdlog::level::off);
+  for (const bool is_left_alone_before : {true, false}) {
+    const TempFolder folder;
+    int failures = 0;
+    std::vector<std::unique_ptr<Tier>> tiers;
+    tiers.push_back(MakeThreadedTier(
+        std::make_unique<FailingStore>(
+            MakeDiskStore({.path = folder.path(), .budget_bytes = 1 << 24, .store_id = "model"}, *files_).value(),
+            [&](const TierKey&) { return ++failures <= 4; }, /*is_server=*/true),
+        clock_, {.threads = 1, .breaker = {.failures_max = 3, .pause_min = kSecond / 100}}));
+    Rig rig(shape(), int64_t{1} << 20, std::move(tiers));
+    for (int32_t i = 0; i < kPrompts; ++i) rig.Whole(Prompt(i));
+    if (is_left_alone_before) (void)rig.cache().Persist(clock_, clock_.Now());
+    const PersistReport report = rig.cache().Persist(clock_, clock_.Now() + 60 * kSecond);
+    EXPECT_FALSE(report.was_cut_short);
+    EXPECT_GE(report.prefixes, kPrompts);
+    EXPECT_EQ(report.stored, report.prefixes) << is_left_alone_before;
+  }
+}
+
+// Nobody waits for an answer any more: a record may take what time there is, not only what one has while others wait.
+TEST_P(Persist, ARecordMayTakeAllTheTimeThereIs) {
+  WorkClock clock;
+  std::vector<std::unique_ptr<Tier>> tiers;
+  tiers.push_back(MakeThreadedTier(
+      std::make_unique<WatchedStore>(Disk(int64_t{1} << 24), [&] { clock.Advance(kSecond); }), clock, {.threads = 1}));
+  CacheOptions options{.shape = shape(), .budget_bytes = int64_t{1} << 20, .slots_without_bytes = 4};
+  options.tuning.deadlines.write = kSecond / 1000;
+  Rig rig(options, std::move(tiers), &clock);
+  for (int32_t i = 0; i < kPrompts; ++i) rig.Whole(Prompt(i));
+  const PersistReport report = rig.cache().Persist(clock, clock.Now() + 600 * kSecond);
+  EXPECT_FALSE(report.was_cut_short);
+  EXPECT_GE(report.prefixes, kPrompts);
+  EXPECT_EQ(report.stored, report.prefixes);
 }
 
 // The first half of all records is that of the prompts used last: what is counted is what the next process finds.
