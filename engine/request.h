@@ -17,6 +17,11 @@
 
 namespace invar::engine {
 
+// A prefix that is given away as it is: KV in pages from this one on, and the state after all of it.
+struct RawExport {
+  int32_t first_page = 0;
+};
+
 // All numbers resolved: request over model default. Engine::Submit checks them (engine/validate.h has the ranges).
 struct SamplingParams {
   float temperature = 1.0F;         // 0, or below kernels::kGreedyBelow: greedy.
@@ -83,12 +88,10 @@ struct Request {
     bool coded = false;         // And from one of other weights, in codes: the answer is approximate then.
     std::string producer = {};  // The one that is known to have it; empty: any.
   } transfer;
-  // Given: its KV goes out in pages from this one on, and the state after all of it, layer by layer and each as soon as
-  // nothing will be written into it any more (PrefixLayersEvent). Of requests that generate nothing.
-  std::optional<int32_t> export_from_page;
-  // Given: codes of its prompt go out, each as soon as it is certain (PrefixCodesEvent). Of requests that generate
-  // nothing and read nothing from the cache.
-  std::optional<CodedExport> coded_export;
+  // Given: the prompt is given away while it runs, each part as soon as it is certain: layer by layer
+  // (PrefixLayersEvent), or in codes (PrefixCodesEvent). Of requests that generate nothing and, for codes, read nothing
+  // from the cache.
+  std::variant<std::monostate, RawExport, CodedExport> live_export;
 };
 
 // What a request ends with at its deadline, wherever it is.

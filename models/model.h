@@ -133,13 +133,16 @@ class KvSource {
   virtual const std::byte* Layer(int32_t layer) = 0;
 };
 
-// Told of what the layers of a span read while it runs, for whoever fits another model to this one. Views are valid
-// during the call. Threads: the one that calls Forward.
+// Told of what the layers of a span read while it runs: for whoever fits another model to this one, or sends layers on
+// before the last has run. The fingerprint model, which has no layers, tells nothing. Views are valid during the call.
+// Threads: the one that calls Forward.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
   // What enters `layer` of the stack: the residual stream and its norm, which the mixer reads. [rows of the span,
-  // hidden], the norm in Numerics::activations type.
+  // hidden], the norm in Numerics::activations type. Layers come in the order of the stack, and what those before this
+  // one leave is final by then: the span's KV in their part of its pages, and their part of `state` (but for a span
+  // with a `state_log`), have the bytes that Forward leaves. The multi-token head's own come behind the last layer.
   virtual void Inputs(int32_t layer, const kernels::ConstF32View& residual, const kernels::Activations& normed) = 0;
   // What the recurrence of `layer` reads, behind its convolution: q heads, k heads, v heads.
   virtual void Scanned(int32_t layer, const kernels::ConstF32View& qkv) = 0;

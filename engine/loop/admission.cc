@@ -76,11 +76,8 @@ void Admission::TakeSnapshot() {
       view.pages_max = sequence->pages_max();
       view.span_end = view.saved_tokens + view.pages_max * kernels::kPageTokens;
     }
-    if (const LayerExport* const layers = sequence->layers(); layers != nullptr) {
-      view.span_end = layers->SpanEnd(view.computed);
-    }
-    if (const ScdExport* const coding = sequence->coding(); coding != nullptr) {
-      view.span_end = coding->SpanEnd(view.computed);
+    if (const LiveExport* const live = sequence->live_export(); live != nullptr) {
+      view.span_end = live->SpanEnd(view.computed);
     }
     if (const ServedView* const served = sequence->view(); served != nullptr && sequence->running()) {
       view.span_end = served->SpanEnd(view.computed);

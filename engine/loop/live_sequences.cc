@@ -26,14 +26,10 @@ void LiveSequences::Add(Submission submission, const int32_t output_limit, const
   if (const Request& request = submission.request; request.approximation.has_value()) {
     view = std::make_unique<ServedView>(model_, *request.approximation, static_cast<int32_t>(request.prompt.size()));
   }
-  std::unique_ptr<LayerExport> layers;
-  if (const Request& request = submission.request; request.export_from_page.has_value()) {
-    layers = std::make_unique<LayerExport>(model_.spec(), *request.export_from_page,
-                                           static_cast<int32_t>(request.prompt.size()), step_tokens_, *submission.sink);
-  }
-  auto sequence = std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink),
-                                             output_limit, tokenizer, std::move(view), submission.at);
-  sequence->SetLayers(std::move(layers));
+  std::unique_ptr<LiveExport> live_export = MakeLiveExport(submission.request, model_, step_tokens_, *submission.sink);
+  auto sequence =
+      std::make_unique<Sequence>(submission.id, std::move(submission.request), std::move(submission.sink), output_limit,
+                                 tokenizer, std::move(view), std::move(live_export), submission.at);
   live_.emplace(submission.id, std::move(sequence));
 }
 
@@ -66,19 +62,12 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
 }
 
 void LiveSequences::Export(Sequence& sequence) {
+  if (sequence.live_export() == nullptr) return;
   const cache::CacheMemory& memory = cache_.memory();
-  if (sequence.layers() != nullptr) {
-    sequence.layers()->Ran(
-        {.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()}, .lease = &sequence.lease()},
-        sequence.computed());
-  }
-  if (sequence.coding() == nullptr) return;
-  const ScdSequence at{.model = model_,
-                       .memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
-                       .pages = sequence.lease().pages().ids(),
-                       .state = sequence.lease().slot()};
-  std::vector<CodedPart> parts = sequence.coding()->Ran(at, sequence.computed());
-  if (!parts.empty()) sequence.ExportCodes(std::move(parts));
+  sequence.live_export()->Ran({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
+                               .pages = sequence.lease().pages().ids(),
+                               .state = sequence.lease().slot()},
+                              sequence.computed());
 }
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {

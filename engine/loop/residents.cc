@@ -183,7 +183,7 @@ void Residents::ComeBackAtEnd(Sequence& sequence) {
 
 bool Residents::MayBeAway(const Sequence& sequence) const {
   // What is exported is copied from its own pages.
-  const bool exports = sequence.layers() != nullptr || sequence.coding() != nullptr;
+  const bool exports = sequence.live_export() != nullptr;
   return sequence.view() == nullptr && !exports && !sequence.request().speculation.compressor.empty();
 }
 

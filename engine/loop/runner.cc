@@ -41,14 +41,12 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
       observer = served->ObserverOf(span.first, span.first + span.length);
     }
     const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
-    models::LayerObserver* layers = nullptr;
-    if (ScdExport* const coding = work[i].sequence->coding(); coding != nullptr) {
-      coding->Begin(span.first);
-      layers = coding;
-    } else if (LayerExport* const given = work[i].sequence->layers(); given != nullptr) {
-      given->Begin({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()}, .lease = &lease},
-                   std::max(there, span.first), span.first + span.length);
-      layers = given;
+    LiveExport* const live = work[i].sequence->live_export();
+    if (live != nullptr) {
+      live->Begin({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
+                   .pages = lease.pages().ids(),
+                   .state = lease.slot()},
+                  {.first = span.first, .there = std::max(there, span.first), .end = span.first + span.length});
     }
     batch_.push_back({.tokens = TokensOf(sequence, span),
                       .first = Position(span.first),
@@ -61,7 +59,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .away = sequence.round().stream.get(),
                       .away_pages = sequence.away_pages(),
                       .observer = observer,
-                      .layer_observer = layers,
+                      .layer_observer = live,
                       .state_log = log});
     rows += span.logits_rows;
   }

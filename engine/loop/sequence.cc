@@ -27,7 +27,8 @@ bool IsLegal(const SequenceState from, const SequenceState to) {
 }  // namespace
 
 Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSink> sink, const int32_t output_limit,
-                   const models::Tokenizer* const tokenizer, std::unique_ptr<ServedView> view, const TimeNs now)
+                   const models::Tokenizer* const tokenizer, std::unique_ptr<ServedView> view,
+                   std::unique_ptr<LiveExport> live_export, const TimeNs now)
     : id_(id),
       request_(std::move(request)),
       sink_(std::move(sink)),
@@ -35,10 +36,7 @@ Sequence::Sequence(const SequenceId id, Request request, std::shared_ptr<EventSi
       submitted_at_(now),
       tokens_(request_.prompt),
       view_(std::move(view)),
-      coding_(request_.coded_export.has_value()
-                  ? std::make_unique<ScdExport>(request_.coded_export->held, request_.coded_export->point,
-                                                static_cast<int32_t>(request_.prompt.size()))
-                  : nullptr),
+      live_export_(std::move(live_export)),
       stop_(request_.stopping.stop, request_.stopping.include_stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   if (!UsesPenalties(request_.sampling)) return;

@@ -30,8 +30,7 @@
 #include "engine/slow/away_kv.h"
 #include "engine/slow/round.h"
 #include "engine/transfer/inbound_prefixes.h"
-#include "engine/transfer/layer_export.h"
-#include "engine/transfer/scd_export.h"
+#include "engine/transfer/live_export.h"
 #include "models/text.h"
 
 namespace invar::engine {
@@ -41,9 +40,10 @@ enum class SequenceState { kWaiting, kPrefill, kDecode, kEnded };
 class Sequence {
  public:
   // `output_limit`: tokens it may generate. `tokenizer` may be null. `view`: of an approximate one, else null.
-  // Requires: the request is valid.
+  // `live_export`: into `sink`, of one that gives its prefix away, else null. Requires: the request is valid.
   Sequence(SequenceId id, Request request, std::shared_ptr<EventSink> sink, int32_t output_limit,
-           const models::Tokenizer* tokenizer, std::unique_ptr<ServedView> view, TimeNs now);
+           const models::Tokenizer* tokenizer, std::unique_ptr<ServedView> view,
+           std::unique_ptr<LiveExport> live_export, TimeNs now);
 
   SequenceId id() const { return id_; }
   const Request& request() const { return request_; }
@@ -148,13 +148,9 @@ class Sequence {
   void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
   // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
   bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
-  // Of one that gives its prefix away, or codes of it; else null.
-  LayerExport* layers() { return layers_.get(); }
-  const LayerExport* layers() const { return layers_.get(); }
-  void SetLayers(std::unique_ptr<LayerExport> layers) { layers_ = std::move(layers); }
-  ScdExport* coding() { return coding_.get(); }
-  const ScdExport* coding() const { return coding_.get(); }
-  void ExportCodes(std::vector<CodedPart> parts) { sink_->Push(PrefixCodesEvent{std::move(parts)}); }
+  // Of one that gives its prefix away; else null.
+  LiveExport* live_export() { return live_export_.get(); }
+  const LiveExport* live_export() const { return live_export_.get(); }
   // Its memory, before Finish or Fail, to keep what is worth keeping.
   cache::PrefixLease TakeLease();
   // Ends it with Finished / Failed and gives its memory back. Exactly one of them, once.
@@ -204,8 +200,7 @@ class Sequence {
   std::optional<int64_t> peer_ticket_;
   InboundPrefixes::Landed landed_;
   std::string provenance_;
-  std::unique_ptr<LayerExport> layers_;
-  const std::unique_ptr<ScdExport> coding_;
+  const std::unique_ptr<LiveExport> live_export_;  // Into sink_.
 
   // Output.
   TokenCounts counts_;

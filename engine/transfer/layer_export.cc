@@ -27,11 +27,11 @@ int32_t LayerExport::SpanEnd(const int32_t computed) const {
   return PieceEnd(computed / kPageTokens, cache::StateShape::PagesFor(tokens_), piece_pages_) * kPageTokens;
 }
 
-void LayerExport::Begin(const Place& place, const int32_t there, const int32_t end) {
+void LayerExport::Begin(const SequencePlace& place, const Range& span) {
   place_ = place;
-  end_ = end;
+  end_ = span.end;
   // The span's own end is certain of no layer yet, even where all its KV lies there: the state is not.
-  Give(place, layers_.size(), std::min(there, tokens_ - 1));
+  Give(place, layers_.size(), std::min(span.there, tokens_ - 1));
 }
 
 void LayerExport::Inputs(const int32_t layer, const kernels::ConstF32View& /*residual*/,
@@ -39,9 +39,9 @@ void LayerExport::Inputs(const int32_t layer, const kernels::ConstF32View& /*res
   if (within_steps_) Give(place_, static_cast<size_t>(layer), end_);
 }
 
-void LayerExport::Ran(const Place& place, const int32_t computed) { Give(place, layers_.size(), computed); }
+void LayerExport::Ran(const SequencePlace& place, const int32_t computed) { Give(place, layers_.size(), computed); }
 
-void LayerExport::Give(const Place& place, const size_t layers, const int32_t computed) {
+void LayerExport::Give(const SequencePlace& place, const size_t layers, const int32_t computed) {
   const bool is_whole = computed == tokens_;
   const int32_t pages = is_whole ? cache::StateShape::PagesFor(tokens_) : computed / kPageTokens;
   PrefixLayersEvent event{.piece_pages = piece_pages_};
@@ -49,13 +49,12 @@ void LayerExport::Give(const Place& place, const size_t layers, const int32_t co
     Layer& layer = layers_[i];
     LayerPart part{.layer = static_cast<int32_t>(i)};
     for (; layer.next_page < pages; ++layer.next_page) {
-      const PageId page = place.lease->pages().ids()[static_cast<size_t>(layer.next_page)];
+      const PageId page = place.pages[static_cast<size_t>(layer.next_page)];
       const std::byte* const from = place.memory.pages + page.value() * page_bytes_ + layer.place.page_offset;
       part.kv.insert(part.kv.end(), from, from + layer.place.bytes.page);
     }
     if (is_whole && layer.place.bytes.state > 0 && !std::exchange(layer.has_state, true)) {
-      const std::byte* const from =
-          place.memory.states + place.lease->slot().value() * state_bytes_ + layer.place.state_offset;
+      const std::byte* const from = place.memory.states + place.state.value() * state_bytes_ + layer.place.state_offset;
       part.state.assign(from, from + layer.place.bytes.state);
     }
     if (!part.kv.empty() || !part.state.empty()) event.parts.push_back(std::move(part));

@@ -1,6 +1,6 @@
-// LayerExport: a prefix that is given away while it is run. Of a long one every layer goes out as soon as a forward has
-// passed it, so that the last step, which leaves the states to send, is over for most of them while the rest still
-// runs. What went out does not change any more, and a prefix that is run again after a preemption gives nothing twice.
+// LayerExport: a prefix that goes out as it is while it runs. Of a long one every layer goes out as soon as a forward
+// has passed it, so that the last step, which leaves the states to send, is over for most of them while the rest still
+// runs.
 //   pieces   of whole steps, counted from the last page: the last step is a whole one, beneath which most can be sent
 //   layers   of a piece in the order of the stack (LayersOf), so that they come as the wire's plan has them (ChunkPlan)
 // Threads: engine thread only.
@@ -9,32 +9,22 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/lease.h"
-#include "engine/request.h"
+#include "engine/transfer/live_export.h"
 #include "engine/transfer_frames.h"
-#include "models/model.h"
 
 namespace invar::engine {
 
-class LayerExport final : public models::LayerObserver {
+class LayerExport final : public LiveExport {
  public:
-  // Where the sequence lies now.
-  struct Place {
-    models::SequenceMemory memory;
-    const cache::PrefixLease* lease = nullptr;
-  };
   // The pages from `first_page` on and the state of a sequence's first `tokens` tokens, which runs at most
   // `step_tokens` of them in a step. Requires: `sink` outlives this.
   LayerExport(const models::ModelSpec& spec, int32_t first_page, int32_t tokens, int32_t step_tokens, EventSink& sink);
 
-  // Where the span that begins at `computed` must end at the latest: at the end of its piece.
-  int32_t SpanEnd(int32_t computed) const;
-  // A span is about to run up to `end`; KV of the first `there` tokens lies in the pages and stays as it is.
-  void Begin(const Place& place, int32_t there, int32_t end);
+  // Spans end where pieces do.
+  int32_t SpanEnd(int32_t computed) const override;
+  void Begin(const SequencePlace& place, const Range& span) override;
   void Inputs(int32_t layer, const kernels::ConstF32View& residual, const kernels::Activations& normed) override;
-  void Scanned(int32_t /*layer*/, const kernels::ConstF32View& /*qkv*/) override {}
-  // After the step: `computed` tokens have run in all layers.
-  void Ran(const Place& place, int32_t computed);
+  void Ran(const SequencePlace& place, int32_t computed) override;
 
  private:
   struct Layer {
@@ -43,7 +33,7 @@ class LayerExport final : public models::LayerObserver {
     bool has_state = false;  // It has gone out.
   };
   // Of the first `layers` layers, what `computed` tokens have made certain goes out.
-  void Give(const Place& place, size_t layers, int32_t computed);
+  void Give(const SequencePlace& place, size_t layers, int32_t computed);
 
   // Set at construction.
   const int64_t page_bytes_;
@@ -54,8 +44,8 @@ class LayerExport final : public models::LayerObserver {
   EventSink& sink_;
 
   std::vector<Layer> layers_;
-  Place place_;      // Of the span that runs,
-  int32_t end_ = 0;  // and where that ends.
+  SequencePlace place_;  // Of the span that runs,
+  int32_t end_ = 0;      // and where that ends.
 };
 
 }  // namespace invar::engine

@@ -63,10 +63,10 @@ void PrefixExport::Run() {
   request.deadline = wanted_.deadline;
   request.cache.salt = wanted_.scope.salt;
   if (wanted_.coded.has_value()) {
-    request.coded_export = wanted_.coded;
+    request.live_export = *wanted_.coded;
     request.cache.bypass_read = true;
   } else {
-    request.export_from_page = first_page_;
+    request.live_export = RawExport{.first_page = first_page_};
   }
   {
     const MutexLock lock(mu_);

@@ -27,12 +27,12 @@ FloatRows FloatsOf(const kernels::Activations& from, const int64_t begin) {
 
 }  // namespace
 
-ScdExport::ScdExport(std::shared_ptr<const HeldProfile> held, const size_t point, const int32_t tokens)
-    : held_(std::move(held)), point_(point), tokens_(tokens), layers_(held_->profile.shape.layers.size()) {
+ScdExport::ScdExport(models::Model& model, CodedExport coded, const int32_t tokens, EventSink& sink)
+    : model_(model), coded_(std::move(coded)), tokens_(tokens), sink_(sink), layers_(profile().shape.layers.size()) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].source = ScdRowSourceOf(this->point(), i);
     const ScdLayerPlan& plan = this->point().layers[i];
-    if (plan.mode == ScdMode::kMapState) layers_[i].tail = ScdTailOf(held_->profile.shape.layers[i], plan, tokens_);
+    if (plan.mode == ScdMode::kMapState) layers_[i].tail = ScdTailOf(profile().shape.layers[i], plan, tokens_);
   }
 }
 
@@ -51,10 +51,9 @@ void ScdExport::Inputs(const int32_t layer, const kernels::ConstF32View& residua
   Check(first_ <= to.rows, "rows are seen in order", first_, to.rows);
   const int64_t skip = to.rows - first_;
   if (to.source == ScdRowSource::kInput) {
-    EncodeScdRows(held_->profile, point(), static_cast<size_t>(layer), FloatsOf(normed, skip).view(), to.ready);
+    EncodeScdRows(profile(), point(), static_cast<size_t>(layer), FloatsOf(normed, skip).view(), to.ready);
   } else if (to.source == ScdRowSource::kResidual) {
-    EncodeScdRows(held_->profile, point(), static_cast<size_t>(layer), residual.Rows(skip, end - first_ - skip),
-                  to.ready);
+    EncodeScdRows(profile(), point(), static_cast<size_t>(layer), residual.Rows(skip, end - first_ - skip), to.ready);
   } else if (point().layers[static_cast<size_t>(layer)].mode == ScdMode::kMapState && end > to.tail.begin) {
     const FloatRows rows = FloatsOf(normed, std::max(skip, to.tail.begin - first_));
     to.inputs.values.insert(to.inputs.values.end(), rows.values.begin(), rows.values.end());
@@ -64,21 +63,22 @@ void ScdExport::Inputs(const int32_t layer, const kernels::ConstF32View& residua
   to.rows = end;
 }
 
-std::vector<CodedPart> ScdExport::Ran(const ScdSequence& sequence, const int32_t computed) {
-  std::vector<CodedPart> parts;
-  if (is_whole_) return parts;
+void ScdExport::Ran(const SequencePlace& place, const int32_t computed) {
+  if (is_whole_) return;
+  const ScdSequence sequence{.model = model_, .memory = place.memory, .pages = place.pages, .state = place.state};
+  PrefixCodesEvent event;
   is_whole_ = computed >= tokens_;
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
     const bool maps = point().layers[i].mode == ScdMode::kMapState;
     if (maps && !layer.tail.whole && !layer.has_state && computed == layer.tail.from) {
-      EncodeScdState(held_->profile, i, sequence, sequence.state, layer.ready);
+      EncodeScdState(profile(), i, sequence, sequence.state, layer.ready);
       layer.has_state = true;
     }
     if (is_whole_) FinishLayer(i, sequence);
-    if (!layer.ready.empty()) parts.push_back({.layer = i, .bytes = std::exchange(layer.ready, {})});
+    if (!layer.ready.empty()) event.parts.push_back({.layer = i, .bytes = std::exchange(layer.ready, {})});
   }
-  return parts;
+  if (!event.parts.empty()) sink_.Push(std::move(event));
 }
 
 void ScdExport::FinishLayer(const size_t layer, const ScdSequence& sequence) {
@@ -86,7 +86,7 @@ void ScdExport::FinishLayer(const size_t layer, const ScdSequence& sequence) {
   if (of.source != ScdRowSource::kNone) return;
   if (point().layers[layer].mode == ScdMode::kMapState) {
     Check(of.tail.whole || of.has_state, "the state before a tail was seen", layer, of.tail.from);
-    EncodeScdRows(held_->profile, point(), layer, of.inputs.view(), of.ready);
+    EncodeScdRows(profile(), point(), layer, of.inputs.view(), of.ready);
     of.inputs = {};
     return;
   }
@@ -94,7 +94,7 @@ void ScdExport::FinishLayer(const size_t layer, const ScdSequence& sequence) {
       .sequence = sequence, .tokens = tokens_, .inputs = {}, .residuals = {}, .state_at = [&](int64_t) {
         return sequence.state;
       }};
-  EncodeScdLayer(held_->profile, point(), layer, prefix, of.ready);
+  EncodeScdLayer(profile(), point(), layer, prefix, of.ready);
 }
 
 }  // namespace invar::engine

@@ -1,30 +1,27 @@
-// ScdExport: the codes of one prefix, made while its producer runs it. It watches what enters the layers, row after
-// row, and looks at pages and state where a span ends; what it gives is final, so it can go out while the rest still
-// runs. A prefix that is run again after a preemption gives nothing twice. Threads: engine thread only.
+// ScdExport: a prefix that goes out in codes for another model while it runs. It watches what enters the layers, row
+// after row, and looks at pages and state where a span ends. Threads: engine thread only.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "engine/scd_profiles.h"
+#include "engine/transfer/live_export.h"
 #include "engine/transfer/scd_payload.h"
 
 namespace invar::engine {
 
-class ScdExport final : public models::LayerObserver {
+class ScdExport final : public LiveExport {
  public:
-  // Of the first `tokens` tokens of a sequence. Requires: held->sends.
-  ScdExport(std::shared_ptr<const HeldProfile> held, size_t point, int32_t tokens);
+  // Of the first `tokens` tokens of a sequence. Requires: coded.held->sends; `model`, which runs it, and `sink` outlive
+  // this.
+  ScdExport(models::Model& model, CodedExport coded, int32_t tokens, EventSink& sink);
 
-  // Where the span that begins at `computed` must end at the latest: a state that is mapped is looked at there.
-  int32_t SpanEnd(int32_t computed) const;
-  // The next span begins there.
-  void Begin(const int32_t first) { first_ = first; }
+  // Spans end where a state that is mapped is looked at.
+  int32_t SpanEnd(int32_t computed) const override;
+  void Begin(const SequencePlace& /*place*/, const Range& span) override { first_ = span.first; }
   void Inputs(int32_t layer, const kernels::ConstF32View& residual, const kernels::Activations& normed) override;
-  void Scanned(int32_t /*layer*/, const kernels::ConstF32View& /*qkv*/) override {}
-  // After a span: `computed` tokens have run. What became certain by it.
-  std::vector<CodedPart> Ran(const ScdSequence& sequence, int32_t computed);
+  void Ran(const SequencePlace& place, int32_t computed) override;
 
  private:
   struct Layer {
@@ -36,13 +33,15 @@ class ScdExport final : public models::LayerObserver {
     std::vector<std::byte> ready = {};
   };
 
-  const ScdPoint& point() const { return held_->profile.points[point_]; }
+  const ScdProfile& profile() const { return coded_.held->profile; }
+  const ScdPoint& point() const { return profile().points[coded_.point]; }
   void FinishLayer(size_t layer, const ScdSequence& sequence);
 
   // Set at construction.
-  const std::shared_ptr<const HeldProfile> held_;
-  const size_t point_;
+  models::Model& model_;
+  const CodedExport coded_;
   const int32_t tokens_;
+  EventSink& sink_;
 
   std::vector<Layer> layers_;
   int32_t first_ = 0;

@@ -166,7 +166,7 @@ TEST_P(TransferLaw, LayersGoOutWhileAStepStillRuns) {
     Request request = Plain(prompt, salt);
     request.output = {};
     request.stopping.max_tokens = 0;
-    request.export_from_page = 2;
+    request.live_export = RawExport{.first_page = 2};
     const auto given = std::make_shared<GivenAway>();
     ASSERT_TRUE(producer.engine().Submit(request, given).ok());
     int of_the_last_step = 0;
