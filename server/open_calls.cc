@@ -50,9 +50,17 @@ Status OpenCalls::JudgeCall(const OpenCall& call, const config::Config& config) 
     if (Status s = JudgeBytes(call.bytes, tenant.bytes, config); !s.ok()) return s;
   }
   // What the engine holds of all tenants is bounded by its own queue.
-  const int64_t generate_max = TenantShare(config, config.engine.queue_max + config.engine.running_max);
+  const int64_t held_max = config.engine.queue_max + config.engine.running_max;
+  const int64_t generate_max = TenantShare(config, held_max);
   const int64_t generate_calls = tenant.calls[Rpc::kGenerate];
   if (call.rpc == Rpc::kGenerate && generate_calls > 0 && generate_calls >= generate_max) {
+    if (generate_max == held_max) {
+      ++queue_refusals_;
+      return ResourceExhausted(fmt::format(
+          "engine.queue_max: {} Generate calls are open, as many as may wait beside engine.running_max {}; try again "
+          "later, or raise engine.queue_max",
+          generate_calls, config.engine.running_max));
+    }
     ++share_refusals_;
     return ResourceExhausted(fmt::format(
         "limits.tenant_share_percent: this tenant has {} Generate calls open, its share is {}; try again later",
@@ -120,6 +128,7 @@ OpenCalls::Report OpenCalls::report() const {
                 .bytes = let_in_.bytes,
                 .refused_bytes = refused_.bytes,
                 .bytes_refusals = bytes_refusals_,
+                .queue_refusals = queue_refusals_,
                 .share_refusals = share_refusals_,
                 .resets = resets_};
   for (size_t rpc = 0; rpc < kRpcCount; ++rpc) report.calls.of[rpc] += refused_.calls.of[rpc];

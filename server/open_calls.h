@@ -52,6 +52,7 @@ class OpenCalls {
     int64_t refused_bytes = 0;  // Of calls that were not, and are open still.
     // Ever:
     int64_t bytes_refusals = 0;  // Calls refused for the bytes of all.
+    int64_t queue_refusals = 0;  // Calls refused for the Generate calls of all.
     int64_t share_refusals = 0;  // Calls refused because their tenant had its share.
     int64_t resets = 0;          // Calls ended without a status.
   };
@@ -73,6 +74,7 @@ class OpenCalls {
   Held refused_ GUARDED_BY(mu_);
   std::map<std::string, Held> tenants_ GUARDED_BY(mu_);  // Of those with calls that were let in.
   int64_t bytes_refusals_ GUARDED_BY(mu_) = 0;
+  int64_t queue_refusals_ GUARDED_BY(mu_) = 0;
   int64_t share_refusals_ GUARDED_BY(mu_) = 0;
   int64_t resets_ GUARDED_BY(mu_) = 0;
 };

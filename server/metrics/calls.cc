@@ -31,9 +31,12 @@ MetricsPart CallMetrics() {
            [](const S& s) { return s.calls.resets; }},
           {"invar_limit_refusals_total",
            kCounter,
-           {{"limit", {"open_request_bytes_max", "preparing_max"}}},
-           "Calls refused because all calls together were at this limit of the configuration's section limits.",
-           [](const S& s, const size_t i) { return i == 0 ? s.calls.bytes_refusals : s.preparing.refusals; }},
+           {{"limit", {"open_request_bytes_max", "preparing_max", "queue_max"}}},
+           "Calls refused because all calls together were at this limit of the configuration's section limits, or, of "
+           "queue_max, of its section engine.",
+           [](const S& s, const size_t i) {
+             return i == 0 ? s.calls.bytes_refusals : i == 1 ? s.preparing.refusals : s.calls.queue_refusals;
+           }},
           {"invar_calls_preparing", kGauge,
            "Calls that wait to be tokenized or rendered; limits.preparing_max bounds them.",
            [](const S& s) { return s.preparing.waiting; }},

@@ -74,6 +74,18 @@ TEST(OpenCalls, ATenantAmongOthersTakesItsShareOfTheEngine) {
   EXPECT_TRUE(Begin(calls, Generate("a"), config).ok());
 }
 
+TEST(OpenCalls, WithoutOtherTenantsAFullEngineIsSaidByItsOwnLimit) {
+  const config::Config config = WithTenants({});
+  OpenCalls calls;
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(Begin(calls, Generate(""), config).ok());
+  const Status full = Begin(calls, Generate(""), config);
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("raise engine.queue_max"), std::string::npos) << full.message();
+  EXPECT_EQ(full.message().find("tenant"), std::string::npos) << full.message();
+  EXPECT_EQ(calls.report().queue_refusals, 1);
+  EXPECT_EQ(calls.report().share_refusals, 0);
+}
+
 // Requests of a megabyte, as many as they like, of callers without a token and of one beyond its share.
 TEST(OpenCalls, WhoIsNotLetInTakesNothingFromTenants) {
   config::Config config = WithTenants({"a", "b"});
