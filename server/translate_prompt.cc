@@ -80,7 +80,12 @@ StatusOr<std::vector<models::PromptPiece>> RenderChat(const v1::Chat& chat, cons
     const Status& inner = pieces.status();
     if (inner.code() != StatusCode::kInvalidArgument) return inner;  // Interrupted.
     if (inner.field().empty()) return Status(inner.code(), fmt::format("chat: {}", inner.message()), "chat");
-    return Status(inner.code(), fmt::format("chat.{}", inner.message()), "chat." + inner.field());
+    // What a template says by itself, in its own words, names no field.
+    const std::string field = "chat." + inner.field();
+    if (!inner.message().starts_with(inner.field())) {
+      return Status(inner.code(), fmt::format("{}: {}", field, inner.message()), field);
+    }
+    return Status(inner.code(), fmt::format("chat.{}", inner.message()), field);
   }
   return pieces;
 }

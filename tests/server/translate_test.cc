@@ -112,6 +112,36 @@ TEST_F(Translate, ARenderedChatThatCannotBeTokenizedIsRefusedAsTheChat) {
   EXPECT_TRUE(status.message().starts_with("chat: ")) << status.message();
 }
 
+// Says what is wrong as templates do, which know no fields, or as their callers do.
+class RefusingTemplate final : public models::ChatTemplate {
+ public:
+  RefusingTemplate(std::string message, std::string field) : status_(InvalidArgument(message, field)) {}
+  StatusOr<std::vector<models::PromptPiece>> Render(const models::ChatRequest&,
+                                                    const models::RenderLimits&) const override {
+    return status_;
+  }
+
+ private:
+  const Status status_;
+};
+
+TEST_F(Translate, WhatATemplateRefusesNamesTheFieldOfTheChat) {
+  const auto refused = [&](const std::string& message, const std::string& field) {
+    const RefusingTemplate refusing(message, field);
+    TranslateContext context = Context();
+    context.chat_template = &refusing;
+    v1::RenderChatRequest request;
+    request.mutable_chat()->add_messages()->set_role("user");
+    return TranslateRenderChat(request, context).status();
+  };
+  const Status by_itself = refused("chat template line 3: 'x' is undefined", "messages");
+  EXPECT_EQ(by_itself.message(), "chat.messages: chat template line 3: 'x' is undefined");
+  EXPECT_EQ(by_itself.field(), "chat.messages");
+  const Status named = refused("messages[0].tool_calls_json: wanted a JSON array", "messages[0].tool_calls_json");
+  EXPECT_EQ(named.message(), "chat.messages[0].tool_calls_json: wanted a JSON array");
+  EXPECT_EQ(refused("too much", "").message(), "chat: too much");
+}
+
 TEST_F(Translate, CodesAreForThoseWhoTakeAnApproximateAnswer) {
   using Policy = v1::KvPolicy;
   struct Case {
