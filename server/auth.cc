@@ -17,7 +17,6 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::InterceptorBatchMethods;
 
 constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
-constexpr std::string_view kScheme = "Bearer ";
 constexpr size_t kTokenBytesMax = 4096;
 
 Digest DigestFromHex(const std::string& hex) {
@@ -94,6 +93,13 @@ class Interceptor final : public grpc::experimental::Interceptor {
 
 }  // namespace
 
+std::optional<std::string_view> AfterScheme(const std::string_view header, const std::string_view scheme) {
+  const size_t length = scheme.size();
+  if (header.size() <= length || header[length] != ' ') return std::nullopt;
+  if (strncasecmp(header.data(), scheme.data(), length) != 0) return std::nullopt;
+  return header.substr(length + 1);
+}
+
 KnownBy KnownByPort(const std::string_view listen, const std::string_view client_ca) {
   if (config::IsLoopback(listen)) return KnownBy::kThisMachine;
   return client_ca.empty() ? KnownBy::kNothing : KnownBy::kCertificate;
@@ -136,10 +142,9 @@ StatusOr<Caller> Authenticator::Authenticate(const grpc::ServerContextBase& cont
 StatusOr<Caller> Authenticator::AuthenticateHeader(const std::string_view header) const {
   const std::shared_ptr<const Rules> rules = this->rules();
   if (rules->entries.empty()) return Caller();
-  const bool bearer =
-      header.size() >= kScheme.size() && strncasecmp(header.data(), kScheme.data(), kScheme.size()) == 0;
-  if (!bearer || header.size() > kTokenBytesMax) return TokenRequired();
-  const Digest digest = Sha256(header.substr(kScheme.size()));
+  const std::optional<std::string_view> token = AfterScheme(header, "Bearer");
+  if (!token.has_value() || header.size() > kTokenBytesMax) return TokenRequired();
+  const Digest digest = Sha256(*token);
   const Entry* found = nullptr;
   for (const Entry& entry : rules->entries) {  // All of them, whatever is found: the time tells nothing.
     if (EqualConstantTime(entry.digest, digest)) found = &entry;

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,10 @@ struct Caller {
   bool instance = false;  // and this.
   KnownBy known_by = KnownBy::kNothing;
 };
+
+// What follows "SCHEME " in the value of an authorization header, whose schemes have no case (RFC 9110, 11.1); nothing
+// where it is of another scheme.
+std::optional<std::string_view> AfterScheme(std::string_view header, std::string_view scheme);
 
 class Authenticator {
  public:

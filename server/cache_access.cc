@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <optional>
 #include <vector>
 
 namespace invar::server {
@@ -69,9 +70,9 @@ Status MayFetch(const Caller& who, const std::string& tenant) {
 }
 
 std::string BearerOf(const std::string_view authorization) {
-  constexpr std::string_view kBasic = "Basic ";
-  if (!authorization.starts_with(kBasic)) return std::string(authorization);
-  const std::string_view code = authorization.substr(kBasic.size());
+  const std::optional<std::string_view> basic = AfterScheme(authorization, "Basic");
+  if (!basic.has_value()) return std::string(authorization);
+  const std::string_view code = *basic;
   if (code.empty() || code.size() % 4 != 0 || code.size() > kHeaderBytesMax) return {};
   std::vector<unsigned char> bytes(code.size() / 4 * 3);
   const int count =

@@ -80,8 +80,10 @@ TEST(BearerOf, ReadsWhatBrowsersSend) {
   EXPECT_EQ(BearerOf("Bearer token"), "Bearer token");
   EXPECT_EQ(BearerOf("Basic YW55OmFkbWluLXRva2Vu"), "Bearer admin-token");
   EXPECT_EQ(BearerOf("Basic OnQ="), "Bearer t");
+  EXPECT_EQ(BearerOf("basic OnQ="), "Bearer t") << "schemes have no case";
+  EXPECT_EQ(BearerOf("BASIC OnQ="), "Bearer t");
   EXPECT_EQ(BearerOf("Basic YTpiOmM="), "Bearer b:c") << "a token may hold colons";
-  for (const char* bad : {"Basic ", "Basic YW55", "Basic *===", "Basic ====", "Basic YW5", "basic OnQ="}) {
+  for (const char* bad : {"Basic ", "Basic YW55", "Basic *===", "Basic ====", "Basic YW5", "Basically OnQ="}) {
     const std::string bearer = BearerOf(bad);
     EXPECT_FALSE(bearer.starts_with("Bearer ")) << bad << " became " << bearer;
   }
