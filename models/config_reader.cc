@@ -4,11 +4,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 
 namespace invar::models {
 namespace {
+
 constexpr size_t kFoundCharactersMax = 120;
+
+// Where null says as much as absence, as the transformers library (5.24) has it: it types all other fields and refuses
+// null for them, while it types these as optional, reads them with `or`, or passes them over.
+constexpr std::array<std::string_view, 26> kNullIsAbsence = {
+    "architectures", "text_config", "dtype", "torch_dtype", "num_key_value_heads", "head_dim", "layer_types",
+    "mlp_only_layers", "mtp_num_hidden_layers", "num_nextn_predict_layers", "mtp_use_dedicated_embeddings",
+    // Of rope.
+    "rope_parameters", "rope_scaling", "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow",
+    // Of generation_config.json: not set.
+    "do_sample", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "eos_token_id",
+    // Of windows that are not used; where null means none, whoever reads it asks for IsNull.
+    "sliding_window"};
+
 }  // namespace
 
 ConfigReader::ConfigReader(const nlohmann::json& json, std::string path, std::string prefix,
@@ -21,10 +38,15 @@ ConfigReader::ConfigReader(const nlohmann::json& json, std::string path, std::st
 const nlohmann::json* ConfigReader::Find(const std::string& key) const {
   if (!json_->is_object()) return nullptr;
   const auto it = json_->find(key);
-  return it == json_->end() || it->is_null() ? nullptr : &*it;
+  if (it == json_->end()) return nullptr;
+  return it->is_null() && std::ranges::find(kNullIsAbsence, key) != kNullIsAbsence.end() ? nullptr : &*it;
 }
 
 bool ConfigReader::Has(const std::string& key) const { return Find(key) != nullptr; }
+
+bool ConfigReader::IsNull(const std::string& key) const {
+  return json_->is_object() && json_->contains(key) && (*json_)[key].is_null();
+}
 
 std::string ConfigReader::Found(const std::string& key) const {
   const nlohmann::json* value = Find(key);
@@ -140,11 +162,11 @@ std::vector<int32_t> ConfigReader::Ints(const std::string& key) {
 
 void ConfigReader::Expect(const std::string& key, const nlohmann::json& only) {
   const nlohmann::json* value = Find(key);
-  if (value != nullptr && *value != only) Fail(key, only.dump(), Found(key));
+  if (value != nullptr && !value->is_null() && *value != only) Fail(key, only.dump(), Found(key));
 }
 
 void ConfigReader::Refuse(const std::string& key, const std::string& reason) {
-  if (Has(key)) Fail(key, "nothing (" + reason + ")", Found(key));
+  if (Has(key) && !IsNull(key)) Fail(key, "nothing (" + reason + ")", Found(key));
 }
 
 }  // namespace invar::models

@@ -1,5 +1,6 @@
 // ConfigReader: config.json read strictly. Every value has a type and a range; a missing or senseless one is an error
-// that names file, key, wanted and found. Nothing falls back to a default unless the caller gives one.
+// that names file, key, wanted and found. Nothing falls back to a default unless the caller gives one, and null is a
+// value of the wrong type but for the keys of one list (config_reader.cc), where it is the same as absence.
 // Errors stick: reading goes on with harmless values, and the caller looks at status() once at the end, so that a
 // family's code reads as a plain list of fields.
 #pragma once
@@ -20,11 +21,12 @@ class ConfigReader {
   // `path` names the file in messages. Requires: `json` outlives the reader.
   ConfigReader(const nlohmann::json& json, std::string path) : ConfigReader(json, std::move(path), "", nullptr) {}
 
-  // The object under `key`, or nothing where it is absent or null. Its errors are this reader's.
+  // The object under `key`, or nothing where it is absent. Its errors are this reader's.
   std::optional<ConfigReader> Section(const std::string& key);
 
-  // Absent and null are the same.
   bool Has(const std::string& key) const;
+  // Whether null itself stands there.
+  bool IsNull(const std::string& key) const;
   // [1, kSizeMax]: a width, or how many of something lie side by side; and a product of two, which is one as well. So
   // no sum of a few of them leaves 32 bits, and no loop over one takes long before tensors tell whether it is true.
   static constexpr int32_t kSizeMax = 1 << 20;  // Twenty times the widest layer published.
@@ -43,7 +45,7 @@ class ConfigReader {
   std::vector<std::string> Strings(const std::string& key);
   std::vector<int32_t> Ints(const std::string& key);
 
-  // Fails where `key` is given with any other value: it would change what is computed.
+  // Fails where `key` is given with any other value: it would change what is computed. Null is fine.
   void Expect(const std::string& key, const nlohmann::json& only);
   // Fails where `key` is given at all (null is fine).
   void Refuse(const std::string& key, const std::string& reason);

@@ -1,5 +1,6 @@
 // Passed over, each of these would give plausible nonsense: a fine-tune or a relative of a family here may keep its
-// model_type and its tensors, and compute with them differently. A new one: a row.
+// model_type and its tensors, and compute with them differently. A new one: a row. (pretraining_tp is none of them: it
+// cut products into parts, and the transformers library does not read it any more.)
 #include "models/foreign_fields.h"
 
 namespace invar::models {

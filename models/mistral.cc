@@ -1,4 +1,5 @@
-// Mistral: dense without biases; sliding_window, where not null, applies to all layers.
+// Mistral: dense without biases; sliding_window, where not null, applies to all layers. Where it is absent, it is that
+// of the first model, as the transformers library has it.
 #include "models/stack_plan.h"
 
 namespace invar::models {
@@ -9,7 +10,7 @@ StatusOr<StackPlan> ReadMistral(ConfigReader config) {
   ReadAttention(config, 1.0, plan);
   config.Expect("use_qk_norm", false);
   config.Expect("attention_bias", false);
-  const int32_t window = config.Int("sliding_window", 1, 0);
+  const int32_t window = config.IsNull("sliding_window") ? 0 : config.Int("sliding_window", 1, 4096);
   for (LayerPlan& layer : plan.layers) layer.window = window;
   CheckLayerTypesAre(config, plan, window > 0 ? "sliding_attention" : "full_attention");
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);

@@ -90,7 +90,7 @@ void ReadOptionalWindows(ConfigReader& config, StackPlan& plan) {
   const bool used = config.Bool("use_sliding_window", false);
   // Without use_sliding_window, sliding_window is a left-over of the base configuration.
   const int32_t window = used ? config.Int("sliding_window") : 0;
-  const int32_t first = config.Int("max_window_layers", 0, 0);
+  const int32_t first = config.Int("max_window_layers", 0, 28);  // Where absent, as the transformers library has it.
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const bool slides = types.empty() ? used && static_cast<int32_t>(i) >= first : types[i] == "sliding_attention";
     if (slides && !used) {

@@ -96,6 +96,18 @@ Broken HeaderLength(const std::string& name, const uint64_t length) {
           },
           {"model.safetensors", "header"}};
 }
+// Null itself, which a merge patch cannot say.
+Broken NullConfig(const std::string& golden, const std::string& pointer) {
+  const std::string key = pointer.substr(pointer.rfind('/') + 1);
+  return {"null_" + key + "_in_" + golden,
+          golden,
+          [pointer](Folder& folder) {
+            json config = json::parse(ReadAll(folder.path() / "config.json"));
+            config[json::json_pointer(pointer)] = nullptr;
+            WriteAll(folder.path() / "config.json", config.dump());
+          },
+          {"config.json", key, "found null"}};
+}
 const char* const kNorm = "model.norm.weight";
 
 std::vector<Broken> ConfigCases() {
@@ -104,6 +116,15 @@ std::vector<Broken> ConfigCases() {
              {"model_type", "qwen4_exp", "wanted one of"}),
       Config("no_architecture", "qwen3_5", {{"model_type", nullptr}}, {"model_type", "found nothing"}),
       Config("unknown_activation", "llama", {{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"}),
+      NullConfig("llama", "/hidden_act"),
+      NullConfig("llama", "/rms_norm_eps"),
+      NullConfig("llama", "/max_position_embeddings"),
+      NullConfig("llama", "/tie_word_embeddings"),
+      NullConfig("llama", "/rope_parameters/rope_theta"),
+      NullConfig("qwen3", "/use_sliding_window"),
+      NullConfig("qwen3_5", "/full_attention_interval"),
+      NullConfig("qwen3_5", "/linear_num_key_heads"),
+      NullConfig("qwen3_next", "/norm_topk_prob"),
       Config("unknown_rope_type", "llama", {{"rope_parameters", {{"rope_type", "longrope"}}}},
              {"rope_type", "longrope"}),
       Config("dynamic_rope", "mistral", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}},

@@ -94,6 +94,49 @@ TEST(ConfigLayout, AnExplicitHeadDimIsNotReplacedByTheQuotient) {
   ExpectSameBits(stored, LastLogits("llama", config));
 }
 
+TEST(ConfigLayout, NullIsAbsenceWhereTheReferenceTakesItForThat) {
+  json config = ReadConfig(testing::GoldenFolder("llama"));
+  config.erase("head_dim");  // 64 / 4 = 16, as stored.
+  const std::vector<float> absent = LastLogits("llama", config);
+  for (const char* const key : {"head_dim", "layer_types", "rope_scaling", "torch_dtype", "pretraining_tp"}) {
+    config[key] = nullptr;
+  }
+  ExpectSameBits(absent, LastLogits("llama", config));
+}
+
+// It once cut products into parts whose sum is the same but for rounding; the reference passes it over.
+TEST(ConfigLayout, PretrainingTpChangesNothing) {
+  json config = ReadConfig(testing::GoldenFolder("llama"));
+  const std::vector<float> stored = LastLogits("llama", config);
+  config["pretraining_tp"] = 2;
+  ExpectSameBits(stored, LastLogits("llama", config));
+}
+
+TEST(ConfigLayout, AWindowThatIsAbsentIsThatOfTheFirstMistralAndNullIsNone) {
+  json config = ReadConfig(testing::GoldenFolder("mistral"));
+  const auto window = [&] {
+    const StatusOr<StackPlan> plan = ParseStackPlan(config.dump(), "config.json");
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? plan->layers[0].window : -1;
+  };
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(window(), 0);
+  config.erase("sliding_window");
+  EXPECT_EQ(window(), 4096);
+}
+
+TEST(ConfigLayout, WithoutMaxWindowLayersTheFirst28SeeEverything) {
+  json config = ReadConfig(testing::GoldenFolder("qwen3"));
+  for (const char* const key : {"max_window_layers", "layer_types"}) config.erase(key);
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 16;
+  config["num_hidden_layers"] = 30;
+  const StatusOr<StackPlan> plan = ParseStackPlan(config.dump(), "config.json");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->layers[27].window, 0);
+  EXPECT_EQ(plan->layers[28].window, 16);
+}
+
 RopePlan Rope(const json& config, const int32_t head_dim) {
   ConfigReader reader(config, "config.json");
   RopePlan plan = ReadRope(reader, head_dim, 1.0);
