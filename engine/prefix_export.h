@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fingerprint.h"
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -50,9 +51,10 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
   };
   using Take = std::function<void(StatusOr<PrefixPart>)>;
 
-  // `take` is called for part after part, or at any point with an error, which is the last call; on any thread, perhaps
-  // before this returns, and never after Cancel has returned. Errors, through `take`: as Engine::Submit and those of
-  // FailedEvent. Requires: `engine` outlives the last of its requests.
+  // `take` is called for part after part, or at any point with an error, which is the last call; on the engine's
+  // thread, so that it hands them over and does nothing more, or on this one before this returns. A call that is under
+  // way may end after Cancel has. Errors, through `take`: as Engine::Submit and those of FailedEvent. Requires:
+  // `engine` outlives the last of its requests.
   static std::shared_ptr<PrefixExport> Begin(Engine& engine, Wanted wanted, Take take);
 
   // Nobody waits for it any more.
@@ -67,7 +69,11 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
         first_page_(wanted_.coded.has_value()
                         ? 0
                         : FirstPageToSend(wanted_.have_kv, static_cast<int32_t>(wanted_.tokens.size()))),
-        take_(std::move(take)) {}
+        take_(std::move(take)) {
+    if (wanted_.coded.has_value() && wanted_.shelf != nullptr) {
+      shelf_key_ = CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens);
+    }
+  }
   // Of the cache; nullopt: it has too little.
   void TakeCached(std::optional<cache::PrefixImage> image);
   // Of the shelf, or run.
@@ -79,13 +85,15 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
   Engine& engine_;
   const Wanted wanted_;
   const int32_t first_page_;
+  const Take take_;
+  std::optional<Digest> shelf_key_;  // Of codes that may be kept.
 
   // Engine thread only.
   int64_t flushes_ = 0;
   CodeShelf::Codes kept_;  // As far as they went out.
 
   Mutex mu_;
-  Take take_ GUARDED_BY(mu_);  // Empty: it has ended.
+  bool has_ended_ GUARDED_BY(mu_) = false;
   std::optional<SequenceId> running_ GUARDED_BY(mu_);
 };
 

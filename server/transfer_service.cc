@@ -1,6 +1,6 @@
-// See transfer_service.h. A call's lock is held over StartRead, StartWrite and Finish, so that they go out in the order
-// in which they were decided; gRPC reacts to none of them on the thread that calls it. Nothing of PrefixExport is
-// called with that lock held, since it calls back under its own.
+// See transfer_service.h. Reactions, the engine and the heart only note what has come; it is worked off on the senders'
+// thread, which alone touches a call's state machine and starts reads and writes: there bytes are copied, hashed and
+// handed to gRPC.
 #include "server/transfer_service.h"
 
 #include <fmt/format.h>
@@ -22,12 +22,51 @@ namespace invar::server {
 
 using Reactor = grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage>;
 
+// What has come for a call, under its own lock, and the call's turns. Shared: the export may find that the call has
+// gone.
+class TransferService::FetchTurns final : public TurnQueue::Node, public std::enable_shared_from_this<FetchTurns> {
+ public:
+  struct Mail {
+    std::optional<Status> refused;  // It was not let in.
+    bool begins = false;
+    std::optional<bool> read;  // As OnReadDone,
+    TimeNs read_at = 0;        // and when.
+    std::optional<bool> written;
+    bool cancelled = false;
+    bool beats = false;
+    std::vector<StatusOr<engine::PrefixPart>> parts;
+  };
+
+  FetchTurns(FetchCall& call, TurnQueue& senders) : senders_(senders), call_(&call) {}
+
+  // Threads: any.
+  template <typename Write>
+  void Note(const Write& write) {
+    {
+      const MutexLock lock(mu_);
+      write(mail_);
+    }
+    senders_.Ask(shared_from_this());
+  }
+
+ private:
+  void TakeTurn() override;
+
+  TurnQueue& senders_;
+  FetchCall* call_;  // Senders' thread only. Null: it has ended.
+  Mutex mu_;
+  Mail mail_ GUARDED_BY(mu_);
+};
+
 class TransferService::FetchCall final : public Reactor, public ServedCall {
  public:
+  using Mail = FetchTurns::Mail;
+
   FetchCall(TransferService& service, grpc::CallbackServerContext& context, CallEntry known)
       : ServedCall(service.gate_, context, std::move(known)),
         service_(service),
         lease_(std::chrono::nanoseconds(gate().config()->transfer.lease).count()),
+        turns_(std::make_shared<FetchTurns>(*this, service.senders_)),
         heard_at_(entry().at),
         sent_at_(entry().at) {}
 
@@ -36,52 +75,26 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     {
       const MutexLock lock(service_.calls_mu_);
       serial_ = ++service_.last_call_;
-      service_.calls_.emplace(serial_, this);
+      service_.calls_.emplace(serial_, turns_);
       service_.wake_.NotifyAll();
     }
-    const MutexLock lock(mu_);
-    if (!ended_) StartRead(&in_);
+    turns_->Note([](Mail& mail) { mail.begins = true; });
   }
 
   void OnReadDone(const bool ok) override {
-    std::optional<engine::PrefixExport::Wanted> wanted;
-    {
-      const MutexLock lock(mu_);
-      if (ended_) return;
-      if (!ok) return ReaderGone();
-      heard_at_ = gate().clock().Now();
-      OpenExtras extras;
-      const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
-      if (!frame.ok()) return EndWith(TransferService::End::kAbandoned, frame.status());
-      const auto* const open = std::get_if<engine::OpenFrame>(&*frame);
-      if ((open != nullptr) != !sender_.has_value()) {
-        return EndWith(TransferService::End::kAbandoned, InvalidArgument("open: comes first, and once", "open"));
-      }
-      if (open != nullptr) {
-        const Status opened = Open(*open, extras, wanted);
-        if (!opened.ok()) return EndWith(TransferService::End::kRefused, opened);
-      } else if (const Status s = sender_->On(*frame); !s.ok()) {
-        return EndWith(TransferService::End::kAbandoned, s);
-      }
-      StartRead(&in_);
-      Pump();
-    }
-    if (wanted.has_value()) BeginExport(*std::move(wanted));
+    turns_->Note([&, now = gate().clock().Now()](Mail& mail) {
+      mail.read = ok;
+      mail.read_at = now;
+    });
   }
   void OnWriteDone(const bool ok) override {
-    const MutexLock lock(mu_);
-    is_writing_ = false;
-    if (ended_) return;
-    if (!ok) return ReaderGone();
-    Pump();
+    turns_->Note([&](Mail& mail) { mail.written = ok; });
   }
   void OnCancel() override {
     NoteCancel();
-    const MutexLock lock(mu_);
-    if (!ended_) ReaderGone();
+    turns_->Note([](Mail& mail) { mail.cancelled = true; });
   }
   void OnDone() override {
-    if (exported_ != nullptr) exported_->Cancel();
     {
       const MutexLock lock(service_.calls_mu_);
       service_.calls_.erase(serial_);
@@ -90,31 +103,73 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     Leave();
   }
 
-  // From the heart, now and then.
-  void Beat(const TimeNs now) {
-    const MutexLock lock(mu_);
-    if (ended_) return;
-    if (now - heard_at_ > lease_) {
-      return EndWith(
-          TransferService::End::kExpired,
-          Unavailable(fmt::format("nothing was heard of the consumer for {:.1f} s", ToSeconds(now - heard_at_))));
-    }
-    if (now >= deadline()) {
-      return EndWith(TransferService::End::kAbandoned,
-                     Status(StatusCode::kDeadlineExceeded, "the consumer's time is over"));
-    }
-    if (!is_writing_ && now - sent_at_ >= engine::kTransferBeatNs) Write(engine::HeartbeatFrame{});
+  // Senders' thread. True: it has ended, and may be gone.
+  bool Work(Mail mail) {
+    const std::optional<Outcome> outcome = WorkOff(mail);
+    if (!outcome.has_value()) return false;
+    if (exported_ != nullptr) exported_->Cancel();
+    service_.Count(outcome->end, sender_.has_value() ? sender_->sent_bytes() : 0);
+    ServedCall::End(outcome->status);
+    return true;
   }
 
  private:
+  struct Outcome {
+    TransferService::End end;
+    Status status;
+  };
+
   void Refuse(const Status& status) override {
-    const MutexLock lock(mu_);
-    EndWith(TransferService::End::kRefused, status);
+    turns_->Note([&](Mail& mail) { mail.refused = status; });
   }
   void FinishRpc(const grpc::Status& status) override { Finish(status); }
 
-  Status Open(const engine::OpenFrame& open, const OpenExtras& extras,
-              std::optional<engine::PrefixExport::Wanted>& wanted) REQUIRES_LOCK(mu_) {
+  // nullopt: it goes on.
+  std::optional<Outcome> WorkOff(Mail& mail) {
+    if (mail.refused.has_value()) return Outcome{TransferService::End::kRefused, *mail.refused};
+    if (mail.written.has_value()) is_writing_ = false;
+    for (StatusOr<engine::PrefixPart>& part : mail.parts) {
+      if (!part.ok()) return Outcome{TransferService::End::kFailed, part.status()};
+      sender_->Offer(*std::move(part));
+    }
+    if (mail.read == true) {
+      heard_at_ = mail.read_at;
+      if (const std::optional<Outcome> outcome = OnMessage(); outcome.has_value()) return outcome;
+    }
+    if (mail.begins || mail.read == true) StartRead(&in_);
+    if (mail.read == false || mail.written == false || mail.cancelled) return ReaderGone();
+    if (mail.beats) {
+      if (const std::optional<Outcome> outcome = Overdue(); outcome.has_value()) return outcome;
+    }
+    if (is_writing_) return std::nullopt;
+    if (sender_.has_value()) {
+      if (sender_->acknowledged()) return Outcome{TransferService::End::kSent, OkStatus()};
+      if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) {
+        Write(*std::move(frame));
+        return std::nullopt;
+      }
+    }
+    if (mail.beats && gate().clock().Now() - sent_at_ >= engine::kTransferBeatNs) Write(engine::HeartbeatFrame{});
+    return std::nullopt;
+  }
+
+  std::optional<Outcome> OnMessage() {
+    OpenExtras extras;
+    const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
+    if (!frame.ok()) return Outcome{TransferService::End::kAbandoned, frame.status()};
+    const auto* const open = std::get_if<engine::OpenFrame>(&*frame);
+    if ((open != nullptr) != !sender_.has_value()) {
+      return Outcome{TransferService::End::kAbandoned, InvalidArgument("open: comes first, and once", "open")};
+    }
+    if (open != nullptr) {
+      if (Status s = Open(*open, extras); !s.ok()) return Outcome{TransferService::End::kRefused, std::move(s)};
+    } else if (Status s = sender_->On(*frame); !s.ok()) {
+      return Outcome{TransferService::End::kAbandoned, std::move(s)};
+    }
+    return std::nullopt;
+  }
+
+  Status Open(const engine::OpenFrame& open, const OpenExtras& extras) {
     const ServedModel& model = *gate().model();
     sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), service_.SenderLimits(model),
                     &model.profiles);
@@ -123,69 +178,74 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     if (Status s = service_.Take(sender_->prefix_bytes()); !s.ok()) return s;
     held_bytes_ = sender_->prefix_bytes();
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
-    wanted = {.request_id = extras.request_id,
-              .scope = open.scope,
-              .tokens = open.tokens,
-              .have_kv = open.have_kv,
-              .have_state = open.have_state,
-              .deadline = std::min(deadline(), timeout == 0 ? kNever : gate().clock().Now() + timeout),
-              .coded = sender_->coded(),
-              .shelf = model.shelf.get()};
+    exported_ = engine::PrefixExport::Begin(
+        *model.engine,
+        {.request_id = extras.request_id,
+         .scope = open.scope,
+         .tokens = open.tokens,
+         .have_kv = open.have_kv,
+         .have_state = open.have_state,
+         .deadline = std::min(deadline(), timeout == 0 ? kNever : gate().clock().Now() + timeout),
+         .coded = sender_->coded(),
+         .shelf = model.shelf.get()},
+        [turns = turns_](StatusOr<engine::PrefixPart> part) {
+          turns->Note([&](Mail& mail) { mail.parts.push_back(std::move(part)); });
+        });
     return OkStatus();
   }
 
-  // The export calls back until it is cancelled, which OnDone does; and OnDone cannot come before the Finish that only
-  // this, that callback or another reaction calls.
-  void BeginExport(engine::PrefixExport::Wanted wanted) {
-    exported_ = engine::PrefixExport::Begin(*gate().model()->engine, std::move(wanted),
-                                            [this](StatusOr<engine::PrefixPart> part) {
-                                              const MutexLock lock(mu_);
-                                              if (ended_) return;
-                                              if (!part.ok())
-                                                return EndWith(TransferService::End::kFailed, part.status());
-                                              sender_->Offer(*std::move(part));
-                                              Pump();
-                                            });
+  std::optional<Outcome> Overdue() {
+    const TimeNs now = gate().clock().Now();
+    if (now - heard_at_ > lease_) {
+      return Outcome{
+          TransferService::End::kExpired,
+          Unavailable(fmt::format("nothing was heard of the consumer for {:.1f} s", ToSeconds(now - heard_at_)))};
+    }
+    if (now >= deadline()) {
+      return Outcome{TransferService::End::kAbandoned,
+                     Status(StatusCode::kDeadlineExceeded, "the consumer's time is over")};
+    }
+    return std::nullopt;
   }
 
-  // Sends what may go out now.
-  void Pump() REQUIRES_LOCK(mu_) {
-    if (ended_ || is_writing_ || !sender_.has_value()) return;
-    if (sender_->acknowledged()) return EndWith(TransferService::End::kSent, OkStatus());
-    if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) Write(*std::move(frame));
-  }
-  void Write(engine::ProducerFrame frame) REQUIRES_LOCK(mu_) {
+  void Write(engine::ProducerFrame frame) {
     out_ = ToMessage(std::move(frame));
     is_writing_ = true;
     sent_at_ = gate().clock().Now();
     StartWrite(&out_);
   }
-  void ReaderGone() REQUIRES_LOCK(mu_) {
+  Outcome ReaderGone() const {
     // It may go before the last write is told to be done.
-    if (sender_.has_value() && sender_->acknowledged()) return EndWith(TransferService::End::kSent, OkStatus());
-    EndWith(TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away"));
-  }
-  void EndWith(const TransferService::End end, const Status& status) REQUIRES_LOCK(mu_) {
-    ended_ = true;
-    service_.Count(end, sender_.has_value() ? sender_->sent_bytes() : 0);
-    ServedCall::End(status);
+    if (sender_.has_value() && sender_->acknowledged()) return {TransferService::End::kSent, OkStatus()};
+    return {TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away")};
   }
 
+  // Set at construction.
   TransferService& service_;
   const TimeNs lease_;
-  int64_t serial_ = 0;                              // 0: it never listened.
-  std::shared_ptr<engine::PrefixExport> exported_;  // Set by the one reaction to the Open, read by OnDone.
+  const std::shared_ptr<FetchTurns> turns_;
 
-  Mutex mu_;
-  bool ended_ GUARDED_BY(mu_) = false;
-  bool is_writing_ GUARDED_BY(mu_) = false;
-  std::optional<engine::PrefixSender> sender_ GUARDED_BY(mu_);
-  TimeNs heard_at_ GUARDED_BY(mu_);
-  TimeNs sent_at_ GUARDED_BY(mu_);
-  int64_t held_bytes_ = 0;  // Set by the reaction to the Open, read by OnDone.
-  v1::ConsumerMessage in_;
-  v1::ProducerMessage out_;
+  int64_t serial_ = 0;  // Set by Listen, read by OnDone. 0: it never listened.
+
+  // Senders' thread only; OnDone reads what it left.
+  std::optional<engine::PrefixSender> sender_;
+  std::shared_ptr<engine::PrefixExport> exported_;
+  bool is_writing_ = false;
+  TimeNs heard_at_;
+  TimeNs sent_at_;
+  int64_t held_bytes_ = 0;
+  v1::ConsumerMessage in_;   // gRPC's from StartRead until OnReadDone,
+  v1::ProducerMessage out_;  // and from StartWrite until OnWriteDone.
 };
+
+void TransferService::FetchTurns::TakeTurn() {
+  Mail mail;
+  {
+    const MutexLock lock(mu_);
+    mail = std::exchange(mail_, {});
+  }
+  if (call_ != nullptr && call_->Work(std::move(mail))) call_ = nullptr;
+}
 
 TransferService::TransferService(CallGate& gate) : gate_(gate), heart_([this] { Beat(); }) {}
 
@@ -246,7 +306,6 @@ TransferCounts TransferService::counts() const {
   return counts;
 }
 
-// A call is erased under the lock of the map before it dies.
 void TransferService::Beat() {
   const MutexLock lock(calls_mu_);
   while (!closing_) {
@@ -255,8 +314,7 @@ void TransferService::Beat() {
       continue;
     }
     wake_.WaitFor(calls_mu_, std::chrono::nanoseconds(engine::kTransferBeatNs));
-    const TimeNs now = gate_.clock().Now();
-    for (const auto& [serial, call] : calls_) call->Beat(now);
+    for (const auto& [serial, turns] : calls_) turns->Note([](FetchTurns::Mail& mail) { mail.beats = true; });
   }
 }
 

@@ -1,11 +1,12 @@
 // The producer's end of a transfer (invar.v1.TransferService), a reactor a prefix: frames go to a state machine
-// (engine/prefix_sender.h), the prefix comes from the engine (engine/prefix_export.h), and one thread beats for all of
-// them and ends those whose consumer is silent.
+// (engine/prefix_sender.h), and the prefix comes from the engine (engine/prefix_export.h). One thread sends for all of
+// them and ends those whose consumer is silent; another beats.
 // Threads: any.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "invar/v1/transfer.grpc.pb.h"
 #include "server/call_gate.h"
 #include "server/transfer_counts.h"
+#include "server/turn_queue.h"
 #include "server/unary_call.h"
 
 namespace invar::server {
@@ -36,6 +38,7 @@ class TransferService final : public v1::TransferService::CallbackService {
 
  private:
   class FetchCall;
+  class FetchTurns;
   enum class End { kSent, kRefused, kFailed, kAbandoned, kExpired };
 
   // Ends `call` with what a fetch would find, or with the error.
@@ -53,10 +56,11 @@ class TransferService final : public v1::TransferService::CallbackService {
   CondVar wake_;
   TransferCounts counts_ GUARDED_BY(mu_);
 
-  Mutex calls_mu_;  // Before a call's own.
-  std::map<int64_t, FetchCall*> calls_ GUARDED_BY(calls_mu_);
+  Mutex calls_mu_;  // Before a call's own, and that of the senders' queue.
+  std::map<int64_t, std::shared_ptr<FetchTurns>> calls_ GUARDED_BY(calls_mu_);
   int64_t last_call_ GUARDED_BY(calls_mu_) = 0;
   bool closing_ GUARDED_BY(calls_mu_) = false;
+  TurnQueue senders_;
   std::thread heart_;  // Last: it uses all above.
 };
 

@@ -45,9 +45,7 @@ void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
 void PrefixExport::TakeShelved(const int64_t flushes) {
   flushes_ = flushes;
   std::optional<CodeShelf::Codes> codes;
-  if (wanted_.shelf != nullptr) {
-    codes = wanted_.shelf->Find(CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens), flushes);
-  }
+  if (shelf_key_.has_value()) codes = wanted_.shelf->Find(*shelf_key_, flushes);
   if (!codes.has_value()) return Run();
   PrefixPart part{.end = static_cast<int32_t>(wanted_.tokens.size()), .is_last = true};
   for (size_t layer = 0; layer < codes->size(); ++layer) part.codes.push_back({layer, std::move((*codes)[layer])});
@@ -70,7 +68,7 @@ void PrefixExport::Run() {
   }
   {
     const MutexLock lock(mu_);
-    if (!take_) return;
+    if (has_ended_) return;
   }
   const StatusOr<SequenceId> id = engine_.Submit(std::move(request), shared_from_this());
   if (!id.ok()) return Give(id.status());
@@ -78,7 +76,7 @@ void PrefixExport::Run() {
   {
     const MutexLock lock(mu_);
     running_ = *id;
-    cancelled = !take_;
+    cancelled = has_ended_;
   }
   if (cancelled) engine_.Cancel(*id);
 }
@@ -87,7 +85,7 @@ void PrefixExport::Cancel() {
   std::optional<SequenceId> running;
   {
     const MutexLock lock(mu_);
-    take_ = nullptr;
+    has_ended_ = true;
     running = running_;
   }
   if (running.has_value()) engine_.Cancel(*running);
@@ -100,7 +98,7 @@ bool PrefixExport::Push(TokenEvent event) {
     part.layers = std::move(more->parts);
     Give(std::move(part));
   } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
-    if (wanted_.shelf != nullptr) {
+    if (shelf_key_.has_value()) {
       kept_.resize(wanted_.coded->held->profile.shape.layers.size());
       for (const CodedPart& more : codes->parts) {
         kept_[more.layer].insert(kept_[more.layer].end(), more.bytes.begin(), more.bytes.end());
@@ -110,9 +108,7 @@ bool PrefixExport::Push(TokenEvent event) {
     Give(std::move(part));
   } else if (std::holds_alternative<FinishedEvent>(event)) {
     part.is_last = true;
-    if (!kept_.empty()) {
-      wanted_.shelf->Put(CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens), flushes_, std::move(kept_));
-    }
+    if (!kept_.empty()) wanted_.shelf->Put(*shelf_key_, flushes_, std::move(kept_));
     Give(std::move(part));
   } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {
     Give(std::move(failed->status));
@@ -120,13 +116,13 @@ bool PrefixExport::Push(TokenEvent event) {
   return true;
 }
 
-// Under the lock, so that nothing is called once Cancel has returned.
 void PrefixExport::Give(StatusOr<PrefixPart> part) {
-  const MutexLock lock(mu_);
-  if (!take_) return;
-  const bool is_last = !part.ok() || part->is_last;
+  {
+    const MutexLock lock(mu_);
+    if (has_ended_) return;
+    has_ended_ = !part.ok() || part->is_last;
+  }
   take_(std::move(part));
-  if (is_last) take_ = nullptr;
 }
 
 }  // namespace invar::engine
