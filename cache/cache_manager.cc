@@ -79,12 +79,7 @@ std::optional<PrefixImage> CacheManager::CopyCached(const PrefixQuery& query, co
 
 bool CacheManager::Adopt(const Scope& scope, const std::span<const TokenId> tokens, const PrefixImage& image,
                          const TimeNs now) {
-  return impl_->memory.Adopt({.scope = scope,
-                              .tokens = tokens.first(static_cast<size_t>(image.end)),
-                              .first_page = image.first_page,
-                              .pages = image.pages,
-                              .state = image.state},
-                             now);
+  return impl_->memory.Adopt(scope, tokens, image, now);
 }
 
 int32_t CacheManager::LiveSharedPages(const PrefixQuery& query) const { return impl_->memory.LiveSharedPages(query); }

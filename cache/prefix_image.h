@@ -1,4 +1,8 @@
-// PrefixImage: a prefix as bytes outside of the budget, on its way to or from another place.
+// PrefixImage: a prefix as bytes outside of the budget, on its way to or from another place. The stages of such ways:
+//   to another instance     memory -> PrefixImage (PrefixCache::CopyCached) -> frames
+//   from another instance   frames -> PrefixImage -> memory (PrefixCache::Adopt)
+//   to the tiers            memory -> OutgoingPrefix, borrowed (TierLink) -> records (PrefixWriter)
+//   from the tiers          records -> LoadedWindow, a PrefixImage that says whose (PrefixLoader) -> memory (Adopt)
 #pragma once
 
 #include <cstddef>

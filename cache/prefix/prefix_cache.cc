@@ -366,13 +366,15 @@ PlanReport PrefixCache::Explain(const PrefixQuery& query) {
   return report;
 }
 
-bool PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
-  Match found = tree_.Find(kept.scope, kept.tokens);
-  const int32_t known = kept.first_page * kernels::kPageTokens;
+bool PrefixCache::Adopt(const Scope& scope, std::span<const TokenId> tokens, const PrefixImage& image,
+                        const TimeNs now) {
+  tokens = tokens.first(static_cast<size_t>(image.end));
+  Match found = tree_.Find(scope, tokens);
+  const int32_t known = image.first_page * kernels::kPageTokens;
   if (found.kv_tokens < known) return false;
   found.kv_tokens = known;
   PageTable pages = SharePages(found, now);
-  for (const std::vector<std::byte>& bytes : kept.pages) {
+  for (const std::vector<std::byte>& bytes : image.pages) {
     if (!MakeRoom(shape_.page_bytes, now)) return false;
     std::optional<PageRef> page = memory_.TakePage(Fill::kNone);
     page->CopyFrom(bytes);
@@ -382,13 +384,12 @@ bool PrefixCache::Adopt(const KeptPrefix& kept, const TimeNs now) {
   if (has_state_) {
     if (!MakeRoom(shape_.state_bytes, now)) return false;
     state = memory_.TakeSlot(Fill::kNone);
-    state->CopyFrom(kept.state);
+    state->CopyFrom(image.state);
   }
   // A state alone may hang on KV deeper than the pages that came with it.
-  const int32_t tokens = static_cast<int32_t>(kept.tokens.size());
-  if (pages.size() >= shape_.PagesFor(tokens)) tree_.Insert(kept.scope, kept.tokens, pages);
-  if (tree_.Find(kept.scope, kept.tokens).kv_tokens < tokens) return false;
-  Node& node = tree_.NodeAt(kept.scope, kept.tokens, tokens);
+  if (pages.size() >= shape_.PagesFor(image.end)) tree_.Insert(scope, tokens, pages);
+  if (tree_.Find(scope, tokens).kv_tokens < image.end) return false;
+  Node& node = tree_.NodeAt(scope, tokens, image.end);
   MarkUsed(node, now);
   if (state.has_value() && !node.checkpoint.has_value()) {
     node.checkpoint = Checkpoint{state->Share(Holder::kCached), CheckpointKind::kBrought};

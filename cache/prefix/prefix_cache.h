@@ -30,15 +30,6 @@
 
 namespace invar::cache {
 
-// KV and state that something else kept: pages from `first_page` on, and the state after `tokens` (empty: dense).
-struct KeptPrefix {
-  const Scope& scope;
-  std::span<const TokenId> tokens;
-  int32_t first_page = 0;
-  std::span<const std::vector<std::byte>> pages;
-  std::span<const std::byte> state;
-};
-
 class PrefixCache {
  public:
   // `options`: all of them but those of duel and tiers. `listener`: told of what goes; may be null.
@@ -66,9 +57,9 @@ class PrefixCache {
   // The steps of Acquire with their reasons, without their effects.
   PlanReport Explain(const PrefixQuery& query);
   void Continue(TreeWalk& walk, const int32_t nodes_max) const { walk.Continue(tree_, nodes_max); }
-  // Into memory that is free or only cached. Where that does not suffice, or what the pages hang on has gone meanwhile,
-  // nothing is kept: false.
-  bool Adopt(const KeptPrefix& kept, TimeNs now);
+  // What something else kept of `tokens`, of which there are at least image.end: into memory that is free or only
+  // cached. Where that does not suffice, or what the pages hang on has gone meanwhile, nothing is kept: false.
+  bool Adopt(const Scope& scope, std::span<const TokenId> tokens, const PrefixImage& image, TimeNs now);
   std::optional<PrefixImage> CopyCached(const PrefixQuery& query, int32_t first_page, TimeNs now);
   // Where sequences can resume: nodes with a checkpoint, of dense models leaves; the most recently used first.
   std::vector<Node*> ResumableNodes() const;

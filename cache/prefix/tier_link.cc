@@ -1,4 +1,4 @@
-// Paths of nodes become images of prefixes, loaded prefixes become nodes.
+// Paths of nodes become outgoing prefixes, loaded windows become nodes.
 #include "cache/prefix/tier_link.h"
 
 #include <fmt/format.h>
@@ -59,9 +59,9 @@ std::vector<Arrival> TierLink::TakeArrivals(PrefixCache& memory, const TimeNs no
   if (empty()) return {};
   store_.Work(now);
   std::vector<Arrival> arrivals;
-  for (const LoadedPrefix& loaded : store_.loader().Take()) {
+  for (const LoadedWindow& loaded : store_.loader().Take()) {
     std::string_view& tier = brought_[loaded.ticket];
-    if (Adopt(memory, loaded, now)) tier = loaded.tier;
+    if (!loaded.tier.empty() && memory.Adopt(loaded.scope, loaded.tokens, loaded.image, now)) tier = loaded.tier;
     if (loaded.has_more) {
       const PrefixQuery query{.scope = loaded.scope, .tokens = loaded.tokens, .resume_limit = loaded.limit};
       if (store_.loader().Continue(loaded.ticket, memory.Lookup(query), now)) continue;
@@ -70,16 +70,6 @@ std::vector<Arrival> TierLink::TakeArrivals(PrefixCache& memory, const TimeNs no
     brought_.erase(loaded.ticket);
   }
   return arrivals;
-}
-
-bool TierLink::Adopt(PrefixCache& memory, const LoadedPrefix& loaded, const TimeNs now) {
-  if (loaded.tier.empty()) return false;
-  return memory.Adopt({.scope = loaded.scope,
-                       .tokens = std::span(loaded.tokens).first(static_cast<size_t>(loaded.end)),
-                       .first_page = loaded.first_page,
-                       .pages = loaded.pages,
-                       .state = loaded.state},
-                      now);
 }
 
 // What is not said on a node yet is worked out and left there: a unit that goes costs the names of its own pages.
@@ -97,16 +87,8 @@ std::vector<PageName> TierLink::NamesAlong(const std::span<Node* const> path, co
   return names;
 }
 
-// What leads to a node and its state, as far as they are in memory.
-struct TierLink::Prefix {
-  const Scope& scope;
-  std::vector<TokenId> tokens;
-  std::vector<PageName> names;
-  StoredImage image;  // Of the other members.
-};
-
-// Nothing where KV is missing on the way.
-std::optional<TierLink::Prefix> TierLink::PrefixTo(Node& node) {
+// What leads to a node and its state, as far as they are in memory. Nothing where KV is missing on the way.
+std::optional<OutgoingPrefix> TierLink::PrefixTo(Node& node) {
   std::vector<Node*> path;
   for (Node* n = &node; !n->is_root(); n = n->parent) {
     if (!n->has_kv()) return std::nullopt;
@@ -116,23 +98,27 @@ std::optional<TierLink::Prefix> TierLink::PrefixTo(Node& node) {
   std::vector<TokenId> tokens;
   for (const Node* const n : path) tokens.insert(tokens.end(), n->tokens.begin(), n->tokens.end());
   std::vector<PageName> names = NamesAlong(path, tokens);
-  StoredImage image{.tokens = tokens, .names = names, .pages = {}, .state = {}, .used_at = node.use.used_at};
-  for (const PageRef* const page : PagesAlong(path, node.end)) image.pages.push_back(page->bytes());
-  if (node.checkpoint.has_value()) image.state = node.checkpoint->state.bytes();
-  // Moved vectors keep their elements where the image has them.
-  return Prefix{RadixTree::ScopeOf(node), std::move(tokens), std::move(names), std::move(image)};
+  OutgoingPrefix prefix{.scope = RadixTree::ScopeOf(node),
+                        .tokens = std::move(tokens),
+                        .names = std::move(names),
+                        .pages = {},
+                        .state = {},
+                        .used_at = node.use.used_at};
+  for (const PageRef* const page : PagesAlong(path, node.end)) prefix.pages.push_back(page->bytes());
+  if (node.checkpoint.has_value()) prefix.state = node.checkpoint->state.bytes();
+  return prefix;
 }
 
 // False: no room for some of it.
 bool TierLink::Write(Node& node, const TimeNs now) {
   if (empty()) return true;
-  const std::optional<Prefix> prefix = PrefixTo(node);
-  return !prefix.has_value() || store_.writer().Write(prefix->scope, prefix->image, now);
+  const std::optional<OutgoingPrefix> prefix = PrefixTo(node);
+  return !prefix.has_value() || store_.writer().Write(*prefix, now);
 }
 
 bool TierLink::IsStored(Node& node, const TimeNs now) {
-  const std::optional<Prefix> prefix = PrefixTo(node);
-  return prefix.has_value() && store_.writer().IsStored(prefix->scope, prefix->image, now);
+  const std::optional<OutgoingPrefix> prefix = PrefixTo(node);
+  return prefix.has_value() && store_.writer().IsStored(*prefix, now);
 }
 
 // What is worth most first: where time is short, the rest is lost. While there is time, a tier that did not answer is

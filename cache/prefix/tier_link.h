@@ -1,4 +1,4 @@
-// TierLink: what goes between memory and the slow tiers. Whatever memory gives up is written, what a request lacks is
+// TierLink: what goes between memory and the cache's tiers. Whatever memory gives up is written, what a request lacks is
 // looked for and put into the tree; keys, records and copies are PrefixStore's. Threads: engine thread only.
 #pragma once
 
@@ -46,9 +46,7 @@ class TierLink final : public EvictionListener {
   void CheckIntegrity() const { store_.CheckIntegrity(); }
 
  private:
-  struct Prefix;
-
-  std::optional<Prefix> PrefixTo(Node& node);
+  std::optional<OutgoingPrefix> PrefixTo(Node& node);
   bool Write(Node& node, TimeNs now);
   bool IsStored(Node& node, TimeNs now);
   int64_t CountStored(std::span<Node* const> nodes, const Clock& clock);
@@ -59,7 +57,6 @@ class TierLink final : public EvictionListener {
   int64_t WriteAll(std::span<Node* const> nodes, const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   bool Settle(const Clock& clock, TimeNs deadline, const std::stop_token& hurry);
   std::vector<PageName> NamesAlong(std::span<Node* const> path, std::span<const TokenId> tokens);
-  static bool Adopt(PrefixCache& memory, const LoadedPrefix& loaded, TimeNs now);
 
   // Set at construction.
   const std::string identity_;

@@ -109,7 +109,7 @@ bool PrefixLoader::Continue(const int64_t ticket, const PrefixMatch& have, const
   return false;
 }
 
-std::vector<LoadedPrefix> PrefixLoader::Take() { return std::exchange(loaded_, {}); }
+std::vector<LoadedWindow> PrefixLoader::Take() { return std::exchange(loaded_, {}); }
 
 void PrefixLoader::Drop(const FlushOptions& of) {
   for (const auto& [ticket, load] : loads_) load->is_dropped = load->is_dropped || of.Covers(load->scope);
@@ -322,7 +322,7 @@ void PrefixLoader::PartDone(Load& load, const size_t part, const StatusOr<std::s
 
 // Without a state that goes with all pages, pages alone would not spare a recurrent model a token.
 void PrefixLoader::EndWindow(Load& load) {
-  LoadedPrefix result{.ticket = load.ticket, .scope = load.scope, .limit = load.limit};
+  LoadedWindow result{.ticket = load.ticket, .scope = load.scope, .limit = load.limit};
   if (load.buffers != nullptr) {
     const Found& found = load.found;
     const bool has_state = options_.shape.state_bytes > 0;
@@ -332,16 +332,16 @@ void PrefixLoader::EndWindow(Load& load) {
       for (const Part& part : load.parts) slowest = std::max(slowest, part.tier);
       result.tier = tiers_[slowest].tier().name();
       result.tokens = load.tokens;
-      result.first_page = std::min(found.first_page, found.tokens / kPageTokens);
-      result.end = found.tokens;
+      result.image.first_page = std::min(found.first_page, found.tokens / kPageTokens);
+      result.image.end = found.tokens;
       if (load.has_failed) {
         load.buffers->pages.resize(load.good_pages);
-        result.end = (result.first_page + static_cast<int32_t>(load.good_pages)) * kPageTokens;
+        result.image.end = (result.image.first_page + static_cast<int32_t>(load.good_pages)) * kPageTokens;
       }
-      result.pages = std::move(load.buffers->pages);
-      result.state = std::move(load.buffers->state);
+      result.image.pages = std::move(load.buffers->pages);
+      result.image.state = std::move(load.buffers->state);
       result.has_more = found.is_cut && !load.has_failed;
-      counts_.tokens += result.end - load.have.state_tokens;
+      counts_.tokens += result.image.end - load.have.state_tokens;
     } else {
       ++counts_.failed;
     }

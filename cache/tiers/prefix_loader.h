@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "cache/flush.h"
+#include "cache/prefix_image.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
 #include "cache/state_shape.h"
@@ -26,17 +27,13 @@
 
 namespace invar::cache {
 
-// What a load brought: KV of the positions up to `end` in pages from `first_page` on, and the state after `end` tokens
-// (empty: dense models).
-struct LoadedPrefix {
+// What a window of a load brought.
+struct LoadedWindow {
   int64_t ticket = 0;
   Scope scope;
   std::vector<TokenId> tokens = {};  // All that was asked for.
   int32_t limit = 0;                 // As asked.
-  int32_t end = 0;
-  int32_t first_page = 0;
-  std::vector<std::vector<std::byte>> pages = {};
-  std::vector<std::byte> state = {};
+  PrefixImage image = {};
   std::string_view tier = {};  // Of the slowest part; empty: nothing came.
   bool has_more = false;       // Continue can bring more.
 };
@@ -63,7 +60,7 @@ class PrefixLoader {
   // than before.
   bool Continue(int64_t ticket, const PrefixMatch& have, TimeNs now);
   // What has come or ended since the last call, failures included. Loads that have more wait for Continue.
-  std::vector<LoadedPrefix> Take();
+  std::vector<LoadedWindow> Take();
   // Loads of what is flushed bring nothing.
   void Drop(const FlushOptions& of);
 
@@ -92,7 +89,7 @@ class PrefixLoader {
 
   int64_t copy_bytes_ = 0;                          // Of windows under way.
   std::map<int64_t, std::unique_ptr<Load>> loads_;  // By ticket.
-  std::vector<LoadedPrefix> loaded_;                // Not taken yet.
+  std::vector<LoadedWindow> loaded_;                // Not taken yet.
   int64_t last_ticket_ = 0;
   PrefixLoadCounts counts_;
 };

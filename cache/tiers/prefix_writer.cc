@@ -15,8 +15,8 @@ using kernels::kPageTokens;
 namespace {
 
 // Tokens behind the last whole page.
-std::span<const TokenId> TailOf(const StoredImage& image) {
-  return image.tokens.subspan(image.names.size() * kPageTokens);
+std::span<const TokenId> TailOf(const OutgoingPrefix& prefix) {
+  return std::span(prefix.tokens).subspan(prefix.names.size() * kPageTokens);
 }
 
 }  // namespace
@@ -24,9 +24,9 @@ std::span<const TokenId> TailOf(const StoredImage& image) {
 PrefixWriter::PrefixWriter(Options options, const std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events)
     : options_(std::move(options)), tiers_(tiers), events_(std::move(events)) {}
 
-bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const TimeNs now) {
-  Check(image.names.size() == image.tokens.size() / kPageTokens, "every whole page has a name", image.names.size());
-  const TierSpace space = SpaceOf(scope);
+bool PrefixWriter::Write(const OutgoingPrefix& prefix, const TimeNs now) {
+  Check(prefix.names.size() == prefix.tokens.size() / kPageTokens, "every whole page has a name", prefix.names.size());
+  const TierSpace space = SpaceOf(prefix.scope);
   bool all = true;
   for (KnownTier& to : tiers_) {
     to.ForgetGone();
@@ -37,20 +37,21 @@ bool PrefixWriter::Write(const Scope& scope, const StoredImage& image, const Tim
       continue;
     }
     // A state whose pages are missing could not be resumed from.
-    all = WritePages(to, image, space, now) && (image.state.empty() || WriteState(to, image, scope, space, now)) && all;
+    all = WritePages(to, prefix, space, now) && (prefix.state.empty() || WriteState(to, prefix, space, now)) && all;
   }
   return all;
 }
 
-bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, const TimeNs now) {
-  const size_t whole = image.names.size();
+bool PrefixWriter::WritePages(KnownTier& to, const OutgoingPrefix& prefix, const TierSpace& space, const TimeNs now) {
+  const size_t whole = prefix.names.size();
   for (size_t p = 0; p < whole; ++p) {
-    const TierKey& key = image.names[p].key;
+    const TierKey& key = prefix.names[p].key;
     // Where a tier gives up some of what was used at one time, the deepest goes first: the rest hangs on what is above.
-    const auto used_at = image.used_at + static_cast<TimeNs>(whole - p);
+    const auto used_at = prefix.used_at + static_cast<TimeNs>(whole - p);
     if (to.Use(key, used_at, now)) continue;
-    const TierRecord record{.key = key, .space = space, .header = PageHeader(image.names[p].chain), .used_at = used_at};
-    if (!Put(to, record, {image.pages[p]}, key, now)) return false;
+    const TierRecord record{
+        .key = key, .space = space, .header = PageHeader(prefix.names[p].chain), .used_at = used_at};
+    if (!Put(to, record, {prefix.pages[p]}, key, now)) return false;
     to.known().AddPage(key, space, to.UntilIfPut(now));
     to.known().PutBegan(key);
     ++counts_.pages;
@@ -58,21 +59,20 @@ bool PrefixWriter::WritePages(KnownTier& to, const StoredImage& image, const Tie
   return true;
 }
 
-Digest PrefixWriter::ChainBeforeTail(const Scope& scope, const StoredImage& image) const {
-  return image.names.empty() ? ChainStart(options_.identity, scope) : image.names.back().chain;
+Digest PrefixWriter::ChainBeforeTail(const OutgoingPrefix& prefix) const {
+  return prefix.names.empty() ? ChainStart(options_.identity, prefix.scope) : prefix.names.back().chain;
 }
 
-bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space,
-                              const TimeNs now) {
-  const size_t whole = image.names.size();
-  const Digest chain = ChainBeforeTail(scope, image);
-  const std::span<const TokenId> tail = TailOf(image);
+bool PrefixWriter::WriteState(KnownTier& to, const OutgoingPrefix& prefix, const TierSpace& space, const TimeNs now) {
+  const size_t whole = prefix.names.size();
+  const Digest chain = ChainBeforeTail(prefix);
+  const std::span<const TokenId> tail = TailOf(prefix);
   const TierKey directory = DirectoryKey(chain);
   const TierKey key = StateKey(chain, tail);
-  if (to.Use(key, image.used_at, now)) return true;
-  std::vector<std::span<const std::byte>> spans = {image.state};
-  if (!tail.empty()) spans.push_back(image.pages[whole]);
-  const TierRecord record{.key = key, .space = space, .header = StateHeader(chain, tail), .used_at = image.used_at};
+  if (to.Use(key, prefix.used_at, now)) return true;
+  std::vector<std::span<const std::byte>> spans = {prefix.state};
+  if (!tail.empty()) spans.push_back(prefix.pages[whole]);
+  const TierRecord record{.key = key, .space = space, .header = StateHeader(chain, tail), .used_at = prefix.used_at};
   if (!Put(to, record, spans, key, now)) return false;
   to.known().AddState(directory, tail, key, space, to.UntilIfPut(now));
   to.known().PutBegan(key);
@@ -82,7 +82,7 @@ bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Sco
   const TierRecord listing{.key = directory,
                            .space = space,
                            .header = DirectoryHeader(tail),
-                           .used_at = image.used_at,
+                           .used_at = prefix.used_at,
                            .merge = MergeDirectories};
   if (Put(to, listing, {}, key, now)) {
     to.known().PutBegan(key);
@@ -92,16 +92,16 @@ bool PrefixWriter::WriteState(KnownTier& to, const StoredImage& image, const Sco
   return false;
 }
 
-bool PrefixWriter::IsStored(const Scope& scope, const StoredImage& image, const TimeNs now) {
+bool PrefixWriter::IsStored(const OutgoingPrefix& prefix, const TimeNs now) {
   for (KnownTier& tier : tiers_) tier.ForgetGone();
   const auto is_there = [&](const TierKey& key) {
     return std::ranges::any_of(tiers_, [&](const KnownTier& tier) {
       return tier.tier().outlives_process() && tier.known().IsThere(key, now);
     });
   };
-  if (!std::ranges::all_of(image.names, is_there, &PageName::key)) return false;
-  if (image.state.empty()) return true;
-  return is_there(StateKey(ChainBeforeTail(scope, image), TailOf(image)));
+  if (!std::ranges::all_of(prefix.names, is_there, &PageName::key)) return false;
+  if (prefix.state.empty()) return true;
+  return is_there(StateKey(ChainBeforeTail(prefix), TailOf(prefix)));
 }
 
 bool PrefixWriter::Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,

@@ -20,11 +20,12 @@
 
 namespace invar::cache {
 
-// Memory of a prefix to be written: page p at `pages[p]`, state after `tokens.size()` tokens or empty, last used at
-// `used_at`. `names`: of all whole pages.
-struct StoredImage {
-  std::span<const TokenId> tokens;
-  std::span<const PageName> names;
+// A prefix to be written, its bytes borrowed: page p at `pages[p]`, state after `tokens.size()` tokens or empty, last
+// used at `used_at`. `names`: of all whole pages.
+struct OutgoingPrefix {
+  const Scope& scope;
+  std::vector<TokenId> tokens;
+  std::vector<PageName> names;
   std::vector<std::span<const std::byte>> pages;
   std::span<const std::byte> state;
   TimeNs used_at = 0;
@@ -41,23 +42,23 @@ class PrefixWriter {
   // Requires: `tiers` outlives this.
   PrefixWriter(Options options, std::span<KnownTier> tiers, std::shared_ptr<TierEvents> events);
 
-  // Copies and queues for each tier what it has not of `image` yet. False: no room for something; tiers that are paused
-  // are passed over.
-  bool Write(const Scope& scope, const StoredImage& image, TimeNs now);
+  // Copies and queues for each tier what it has not of `prefix` yet. False: no room for something; tiers that are
+  // paused are passed over.
+  bool Write(const OutgoingPrefix& prefix, TimeNs now);
   // Records that are written from now on may take until `deadline`, where their own is earlier.
   void GiveTimeUntil(const TimeNs deadline) { given_until_ = deadline; }
 
-  // Whether all that Write would give of `image` is in tiers that outlive the process, and not only on its way there.
-  bool IsStored(const Scope& scope, const StoredImage& image, TimeNs now);
+  // Whether all that Write would give of `prefix` is in tiers that outlive the process, and not only on its way there.
+  bool IsStored(const OutgoingPrefix& prefix, TimeNs now);
 
   const PrefixWriteCounts& counts() const { return counts_; }
   // How often a tier was given nothing because it is paused, or asks with one record at a time whether it is still.
   int64_t passed_over() const { return passed_over_; }
 
  private:
-  bool WritePages(KnownTier& to, const StoredImage& image, const TierSpace& space, TimeNs now);
-  bool WriteState(KnownTier& to, const StoredImage& image, const Scope& scope, const TierSpace& space, TimeNs now);
-  Digest ChainBeforeTail(const Scope& scope, const StoredImage& image) const;
+  bool WritePages(KnownTier& to, const OutgoingPrefix& prefix, const TierSpace& space, TimeNs now);
+  bool WriteState(KnownTier& to, const OutgoingPrefix& prefix, const TierSpace& space, TimeNs now);
+  Digest ChainBeforeTail(const OutgoingPrefix& prefix) const;
   // `believed`: the record that is not, where this fails.
   bool Put(KnownTier& to, TierRecord record, const std::vector<std::span<const std::byte>>& spans,
            const TierKey& believed, TimeNs now);
