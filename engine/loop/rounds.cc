@@ -129,7 +129,7 @@ void Rounds::Draft(const std::span<const int64_t> ids) {
   int64_t after = 0;
   for (const Speculator::Going& going : going_) {
     const auto size = static_cast<int32_t>(going.sequence->draft().size());
-    if (size < going.most) going.sequence->round().draft_ended = true;
+    if (size < going.most) live_.Find(going.sequence->id()).round().draft_ended = true;
     after += size;
   }
   const bool beside = std::any_of(rounds_.begin(), rounds_.end(), [](const RoundView& round) {

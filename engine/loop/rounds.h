@@ -13,11 +13,11 @@
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
 #include "engine/slow/slow_tier.h"
-#include "engine/slow/tier_rates.h"
 #include "engine/speculate/mode.h"
 #include "engine/speculate/round_probes.h"
 #include "engine/speculate/speculator.h"
 #include "engine/speculate/stagger.h"
+#include "engine/speculate/tier_rates.h"
 
 namespace invar::engine {
 

@@ -24,11 +24,12 @@
 #include "cache/lease.h"
 #include "engine/compressed/served_view.h"
 #include "engine/loop/own_pages.h"
+#include "engine/loop/round.h"
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
 #include "engine/slow/away_kv.h"
-#include "engine/slow/round.h"
+#include "engine/speculate/speculated_sequence.h"
 #include "engine/transfer/inbound_prefixes.h"
 #include "engine/transfer/live_export.h"
 #include "models/text.h"
@@ -37,7 +38,7 @@ namespace invar::engine {
 
 enum class SequenceState { kWaiting, kPrefill, kDecode, kEnded };
 
-class Sequence {
+class Sequence final : public SpeculatedSequence {
  public:
   // `output_limit`: tokens it may generate. `tokenizer` may be null. `view`: of an approximate one, else null.
   // `live_export`: into `sink`, of one that gives its prefix away, else null. Requires: the request is valid.
@@ -45,18 +46,17 @@ class Sequence {
            const models::Tokenizer* tokenizer, std::unique_ptr<ServedView> view,
            std::unique_ptr<LiveExport> live_export, TimeNs now);
 
-  SequenceId id() const { return id_; }
-  const Request& request() const { return request_; }
+  SequenceId id() const override { return id_; }
+  const Request& request() const override { return request_; }
   SequenceState state() const { return state_; }
   bool running() const { return state_ == SequenceState::kPrefill || state_ == SequenceState::kDecode; }
-  const std::vector<TokenId>& tokens() const { return tokens_; }
+  const std::vector<TokenId>& tokens() const override { return tokens_; }
   int32_t prompt_tokens() const { return static_cast<int32_t>(request_.prompt.size()); }
-  int32_t output_tokens() const { return static_cast<int32_t>(tokens_.size()) - prompt_tokens(); }
-  // Tokens that it may yet generate.
-  int32_t output_left() const { return output_limit_ - output_tokens(); }
-  int32_t computed() const { return computed_; }
+  int32_t output_tokens() const override { return static_cast<int32_t>(tokens_.size()) - prompt_tokens(); }
+  int32_t output_left() const override { return output_limit_ - output_tokens(); }
+  int32_t computed() const override { return computed_; }
   int32_t preemptions() const { return preemptions_; }
-  const TokenCounts& counts() const { return counts_; }
+  const TokenCounts& counts() const override { return counts_; }
   // First position whose logits row is wanted.
   int32_t logits_from() const;
 
@@ -64,6 +64,8 @@ class Sequence {
   cache::PrefixLease& lease() { return *lease_; }
   const cache::PrefixLease& lease() const { return *lease_; }
   bool has_lease() const { return lease_.has_value(); }
+  std::span<const PageId> page_ids() const override { return lease_->pages().ids(); }
+  SlotId slot() const override { return lease_->slot(); }
   // Pages held, and those of them that no other sequence holds; 0 without a lease.
   int32_t pages() const { return has_lease() ? lease_->pages().size() : 0; }
   int32_t own_pages(const cache::PagePool& pool) { return has_lease() ? own_pages_.Count(lease_->pages(), pool) : 0; }
@@ -99,7 +101,7 @@ class Sequence {
   // --- The slow tier ---
   // Null where all its KV lies in the fast tier, and nothing of it is on its way out.
   AwayKv* away() { return away_.get(); }
-  const AwayKv* away() const { return away_.get(); }
+  const AwayKv* away() const override { return away_.get(); }
   void SetAway(std::unique_ptr<AwayKv> away) {
     round_ = {};
     away_ = std::move(away);
@@ -116,16 +118,15 @@ class Sequence {
   void SetWaits(const bool waits) { waits_ = waits; }
   void AddStreamed(const int64_t bytes) { streamed_bytes_ += bytes; }
   int64_t streamed_bytes() const { return streamed_bytes_; }
-  int32_t away_pages() const { return away_ == nullptr ? 0 : away_->pages(); }
+  int32_t away_pages() const override { return away_ == nullptr ? 0 : away_->pages(); }
 
   // Computed positions that take no places in its pages.
   int32_t saved_tokens() const;
 
   // --- Speculation ---
-  // Guesses for the tokens behind the known ones; of a decoding sequence only. Never part of `tokens`: a token gets
-  // there by being sampled.
-  std::span<const TokenId> draft() const { return draft_; }
-  void SetDraft(std::vector<TokenId> draft) { draft_ = std::move(draft); }
+  // Of a decoding sequence only.
+  std::span<const TokenId> draft() const override { return draft_; }
+  void SetDraft(std::vector<TokenId> draft) override { draft_ = std::move(draft); }
   void DropDraft() { draft_.clear(); }
 
   // --- Transitions; each checks that it is legal ---
@@ -161,7 +162,7 @@ class Sequence {
   FinishReason finish_reason() const { return finish_reason_; }
 
   // --- The reader ---
-  bool paused() const { return paused_since_.has_value(); }
+  bool paused() const override { return paused_since_.has_value(); }
   std::optional<TimeNs> paused_since() const { return paused_since_; }
   void Resume() { paused_since_.reset(); }
 

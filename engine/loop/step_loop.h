@@ -97,7 +97,7 @@ class StepLoop {
   RowReader reader_;
   double prefill_rate_ = 0;  // Tokens a second of the last larger steps; 0: none yet.
   // Of the step under way, kept for their memory.
-  std::vector<Sequence*> decoding_;
+  std::vector<SpeculatedSequence*> decoding_;
   std::vector<SpanWork> batch_;
   std::vector<const Sequence*> ran_;  // Of the batch, as
   std::vector<End> ends_;             // these.

@@ -11,8 +11,8 @@
 namespace invar::engine {
 namespace {
 
-bool Asks(const Sequence& sequence) { return !sequence.request().speculation.drafter.empty(); }
-bool DraftsOnView(const Sequence& sequence) { return !sequence.request().speculation.compressor.empty(); }
+bool Asks(const SpeculatedSequence& sequence) { return !sequence.request().speculation.drafter.empty(); }
+bool DraftsOnView(const SpeculatedSequence& sequence) { return !sequence.request().speculation.compressor.empty(); }
 
 }  // namespace
 
@@ -32,8 +32,8 @@ Speculator::Drafting& Speculator::DraftingOf(const std::string& name) {
   return found->second;
 }
 
-void Speculator::Propose(const std::span<Sequence* const> sequences) {
-  if (std::none_of(sequences.begin(), sequences.end(), [](const Sequence* s) { return Asks(*s); })) return;
+void Speculator::Propose(const std::span<SpeculatedSequence* const> sequences) {
+  if (std::none_of(sequences.begin(), sequences.end(), [](const SpeculatedSequence* s) { return Asks(*s); })) return;
   for (auto& [name, drafting] : drafters_) drafting.tries = false;
   std::vector<DraftWish> wishes(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -43,7 +43,7 @@ void Speculator::Propose(const std::span<Sequence* const> sequences) {
   Fill(sequences, wishes);
 }
 
-DraftWish Speculator::WishOf(const Sequence& sequence, const int32_t sequences) {
+DraftWish Speculator::WishOf(const SpeculatedSequence& sequence, const int32_t sequences) {
   Speculating& live = live_[sequence.id()];
   Drafting& drafting = DraftingOf(sequence.request().speculation.drafter);
   DraftWish wish;
@@ -65,7 +65,7 @@ DraftWish Speculator::WishOf(const Sequence& sequence, const int32_t sequences) 
 }
 
 // At most one try a step: what it takes is known only then.
-bool Speculator::MayMakeView(const Sequence& sequence, const int32_t sequences, const int32_t most) {
+bool Speculator::MayMakeView(const SpeculatedSequence& sequence, const int32_t sequences, const int32_t most) {
   Drafting& drafting = DraftingOf(sequence.request().speculation.drafter);
   const ViewWorth::Answer answer = drafting.view.Ask(
       times_, sequences, drafting.draft_s,
@@ -77,10 +77,10 @@ bool Speculator::MayMakeView(const Sequence& sequence, const int32_t sequences, 
   return true;
 }
 
-void Speculator::Fill(const std::span<Sequence* const> sequences, const std::span<const DraftWish> wishes) {
+void Speculator::Fill(const std::span<SpeculatedSequence* const> sequences, const std::span<const DraftWish> wishes) {
   Turns turns(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
-    Sequence& sequence = *sequences[i];
+    SpeculatedSequence& sequence = *sequences[i];
     if (!Asks(sequence) || !sequence.draft().empty()) continue;
     const bool wanted = wishes[i].length > 0;
     live_[sequence.id()].reason = wanted ? FallbackReason::kNothingDrafted : FallbackReason::kUnprofitable;
@@ -92,7 +92,7 @@ void Speculator::Fill(const std::span<Sequence* const> sequences, const std::spa
 void Speculator::GoOn(const std::span<const Going> rounds) {
   Turns turns(rounds.size());
   for (const Going& round : rounds) {
-    Sequence& sequence = *round.sequence;
+    SpeculatedSequence& sequence = *round.sequence;
     live_[sequence.id()].reason = FallbackReason::kNothingDrafted;
     live_[sequence.id()].row_cost = 0.0;  // Its rows are the round's, which is weighed as a whole.
     DraftTurn& turn = Add(sequence, round.most, turns);
@@ -103,7 +103,7 @@ void Speculator::GoOn(const std::span<const Going> rounds) {
   AskAll(turns, static_cast<int32_t>(rounds.size()));
 }
 
-StatusOr<bool> Speculator::MakeViewReady(Sequence& sequence) {
+StatusOr<bool> Speculator::MakeViewReady(SpeculatedSequence& sequence) {
   if (!DraftsOnView(sequence) || sequence.computed() == 0) return false;
   if (DraftsWithoutFullKv(sequence)) return true;
   Turns turns(1);
@@ -114,19 +114,19 @@ StatusOr<bool> Speculator::MakeViewReady(Sequence& sequence) {
   return DraftsWithoutFullKv(sequence);
 }
 
-void Speculator::DropView(const Sequence& sequence) {
+void Speculator::DropView(const SpeculatedSequence& sequence) {
   if (ViewTokens(sequence) > 0) DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());
 }
 
-DraftTurn& Speculator::Add(Sequence& sequence, const int32_t most, Turns& turns) {
+DraftTurn& Speculator::Add(SpeculatedSequence& sequence, const int32_t most, Turns& turns) {
   turns.sequences[sequence.id()] = &sequence;
   turns.samplers.push_back(SamplerOf(sequence));
   const Request::Speculation& wish = sequence.request().speculation;
   return turns.of[wish.drafter].emplace_back(DraftTurn{.id = sequence.id(),
                                                        .tokens = sequence.tokens(),
-                                                       .pages = sequence.lease().pages().ids(),
+                                                       .pages = sequence.page_ids(),
                                                        .away_pages = sequence.away_pages(),
-                                                       .state = sequence.lease().slot(),
+                                                       .state = sequence.slot(),
                                                        .most = most,
                                                        .compressor = wish.compressor,
                                                        .kv_budget = wish.kv_budget,
@@ -145,7 +145,7 @@ void Speculator::AskAll(Turns& turns, const int32_t sequences) {
   }
 }
 
-DraftSampler Speculator::SamplerOf(const Sequence& sequence) {
+DraftSampler Speculator::SamplerOf(const SpeculatedSequence& sequence) {
   return DraftSampler({.rows = rows_,
                        .sampling = sequence.request().sampling,
                        .stopping = sequence.request().stopping,
@@ -204,7 +204,7 @@ TimeNs Speculator::Prepare(Drafting& drafting, DraftTurn& turn, const int32_t se
   return 0;
 }
 
-void Speculator::Verified(const Sequence& sequence, const Span& span, const int32_t right, const bool refuted,
+void Speculator::Verified(const SpeculatedSequence& sequence, const Span& span, const int32_t right, const bool refuted,
                           const int32_t sampled) {
   const auto found = live_.find(sequence.id());
   if (found == live_.end()) return;
@@ -247,17 +247,17 @@ void Speculator::StepTook(const std::span<const Span> spans, const TimeNs took) 
   if (rows > 0) times_.Observe(rows, took);
 }
 
-double Speculator::acceptance(const Sequence& sequence) const {
+double Speculator::acceptance(const SpeculatedSequence& sequence) const {
   const auto found = drafters_.find(sequence.request().speculation.drafter);
   return found == drafters_.end() ? 0.0 : found->second.view.acceptance();
 }
 
-int32_t Speculator::ViewTokens(const Sequence& sequence) const {
+int32_t Speculator::ViewTokens(const SpeculatedSequence& sequence) const {
   const auto found = drafters_.find(sequence.request().speculation.drafter);
   return found == drafters_.end() ? 0 : found->second.drafter->ViewTokens(sequence.id());
 }
 
-int64_t Speculator::ViewBytes(const Sequence& sequence) const {
+int64_t Speculator::ViewBytes(const SpeculatedSequence& sequence) const {
   const Request::Speculation& wish = sequence.request().speculation;
   const auto found = drafters_.find(wish.drafter);
   if (found == drafters_.end() || wish.compressor.empty()) return 0;
@@ -265,7 +265,7 @@ int64_t Speculator::ViewBytes(const Sequence& sequence) const {
                                           static_cast<int32_t>(sequence.tokens().size()));
 }
 
-bool Speculator::DraftsWithoutFullKv(const Sequence& sequence) const {
+bool Speculator::DraftsWithoutFullKv(const SpeculatedSequence& sequence) const {
   return sequence.computed() > 0 && ViewTokens(sequence) == sequence.computed();
 }
 
@@ -275,7 +275,7 @@ SpeculationStats Speculator::stats() const {
   return stats;
 }
 
-std::optional<SpeculationReport> Speculator::End(const Sequence& sequence) {
+std::optional<SpeculationReport> Speculator::End(const SpeculatedSequence& sequence) {
   if (!Asks(sequence)) return std::nullopt;
   Dropped(sequence);
   DraftingOf(sequence.request().speculation.drafter).drafter->Forget(sequence.id());

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/loop/sequence.h"
 #include "engine/request.h"
 #include "engine/schedule/step.h"
 #include "engine/speculate/draft_length.h"
 #include "engine/speculate/drafter.h"
 #include "engine/speculate/forward_times.h"
+#include "engine/speculate/speculated_sequence.h"
 #include "engine/speculate/view_worth.h"
 #include "engine/stats.h"
 #include "kernels/sample.h"
@@ -37,37 +37,37 @@ class Speculator {
 
   // Gives drafts to those of `sequences` that ask for it and have none. Requires: all decode, with one token to run,
   // and no reader is behind.
-  void Propose(std::span<Sequence* const> sequences);
+  void Propose(std::span<SpeculatedSequence* const> sequences);
   // Of sequences whose full KV is away: drafts go on, to `most` tokens each where there is as much to guess.
   struct Going {
-    Sequence* sequence = nullptr;
+    SpeculatedSequence* sequence = nullptr;
     int32_t most = 0;
     int32_t room = 0;  // What the draft may yet come to.
   };
   void GoOn(std::span<const Going> rounds);
   // Makes the view that the sequence drafts on, from what is away of it too, or brings it up to date. False: it drafts
   // on none, or there is no memory for it. Errors: of reading what is away.
-  StatusOr<bool> MakeViewReady(Sequence& sequence);
+  StatusOr<bool> MakeViewReady(SpeculatedSequence& sequence);
   // Forgets it, where there is one: its memory is free.
-  void DropView(const Sequence& sequence);
+  void DropView(const SpeculatedSequence& sequence);
   // A decode span has run: of its draft so many tokens were right, and `refuted` says whether one was wrong behind them
   // (otherwise the output ended or its reader fell behind first). `sampled`: tokens that came of it.
-  void Verified(const Sequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
+  void Verified(const SpeculatedSequence& sequence, const Span& span, int32_t right, bool refuted, int32_t sampled);
   // The sequence goes before its draft was verified.
-  void Dropped(const Sequence& sequence) { CountDropped(DropReason::kLeft, std::ssize(sequence.draft())); }
+  void Dropped(const SpeculatedSequence& sequence) { CountDropped(DropReason::kLeft, std::ssize(sequence.draft())); }
   // A step of spans that all decode took so long.
   void StepTook(std::span<const Span> spans, TimeNs took);
   // Forgets the sequence. Empty where it did not ask for speculation.
-  std::optional<SpeculationReport> End(const Sequence& sequence);
+  std::optional<SpeculationReport> End(const SpeculatedSequence& sequence);
 
   // Chance that a token drafted on a view is right, lately; of the drafter that most of `sequence`'s kind use.
-  double acceptance(const Sequence& sequence) const;
+  double acceptance(const SpeculatedSequence& sequence) const;
   // Tokens that its view stands for.
-  int32_t ViewTokens(const Sequence& sequence) const;
+  int32_t ViewTokens(const SpeculatedSequence& sequence) const;
   // That a view of all its tokens takes at least.
-  int64_t ViewBytes(const Sequence& sequence) const;
+  int64_t ViewBytes(const SpeculatedSequence& sequence) const;
   // Whether the sequence drafts on a view of all that is computed, so that drafts do without its full KV.
-  bool DraftsWithoutFullKv(const Sequence& sequence) const;
+  bool DraftsWithoutFullKv(const SpeculatedSequence& sequence) const;
 
   SpeculationStats stats() const;
   // Of drafts on views; sums over all there were. Positions are those of the text.
@@ -99,17 +99,17 @@ class Speculator {
   struct Turns {
     explicit Turns(const size_t most) { samplers.reserve(most); }
     std::map<std::string_view, std::vector<DraftTurn>> of;  // By drafter.
-    std::map<SequenceId, Sequence*> sequences;
+    std::map<SequenceId, SpeculatedSequence*> sequences;
     std::vector<DraftSampler> samplers;
   };
 
-  DraftWish WishOf(const Sequence& sequence, int32_t sequences);
-  bool MayMakeView(const Sequence& sequence, int32_t sequences, int32_t most);
-  void Fill(std::span<Sequence* const> sequences, std::span<const DraftWish> wishes);
+  DraftWish WishOf(const SpeculatedSequence& sequence, int32_t sequences);
+  bool MayMakeView(const SpeculatedSequence& sequence, int32_t sequences, int32_t most);
+  void Fill(std::span<SpeculatedSequence* const> sequences, std::span<const DraftWish> wishes);
 
-  DraftTurn& Add(Sequence& sequence, int32_t most, Turns& turns);
+  DraftTurn& Add(SpeculatedSequence& sequence, int32_t most, Turns& turns);
   void AskAll(Turns& turns, int32_t sequences);
-  DraftSampler SamplerOf(const Sequence& sequence);
+  DraftSampler SamplerOf(const SpeculatedSequence& sequence);
   Drafting& DraftingOf(const std::string& name);
   void CountDropped(const DropReason reason, const int64_t tokens) {
     stats_.dropped_tokens[static_cast<size_t>(reason)] += tokens;

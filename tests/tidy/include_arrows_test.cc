@@ -53,6 +53,21 @@ TEST(CacheArrows, SeeACircle) {
   EXPECT_EQ(offences("cache/a.cc", "cache/prefix/prefix_cache.h"), 0u);
 }
 
+TEST(EngineArrows, PointAwayFromTheLoop) { ExpectKept(CheckEngineArrows); }
+TEST(EngineArrows, SeeACircle) {
+  const auto offences = [](const std::string& path, const std::string& include) {
+    return CheckEngineArrows({path, fmt::format("#include \"{}\"\n", include)}).size();
+  };
+  EXPECT_EQ(offences("engine/speculate/a.h", "engine/loop/sequence.h"), 1u);
+  EXPECT_EQ(offences("engine/slow/a.h", "engine/speculate/mode.h"), 1u);
+  EXPECT_EQ(offences("engine/transfer/a.cc", "engine/loop/sequence.h"), 1u);
+  EXPECT_EQ(offences("engine/a.h", "engine/loop/inbox.h"), 1u) << "every folder could reach it by the face";
+  EXPECT_EQ(offences("engine/new_folder/a.h", "engine/request.h"), 1u) << "a folder without a rule";
+  EXPECT_EQ(offences("engine/loop/a.h", "engine/speculate/speculator.h"), 0u);
+  EXPECT_EQ(offences("engine/speculate/a.h", "engine/slow/away_kv.h"), 0u);
+  EXPECT_EQ(offences("engine/a.cc", "engine/loop/step_loop.h"), 0u);
+}
+
 TEST(Rpc, StaysInServerAndTools) { ExpectKept(CheckRpcStaysOutside); }
 TEST(Rpc, IsSeenInTheEngine) {
   EXPECT_EQ(CheckRpcStaysOutside({"engine/a.h", "#include <grpcpp/grpcpp.h>\n"}).size(), 1u);

@@ -17,9 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Who may include whom.
+using FolderRules = std::map<std::string, std::set<std::string>, std::less<>>;
+
 // What each layer may include. Folders that are no key (tools, bench, tests) may include everything.
-const std::map<std::string, std::set<std::string>, std::less<>>& AllowedIncludes() {
-  static const std::map<std::string, std::set<std::string>, std::less<>> allowed = {
+const FolderRules& AllowedIncludes() {
+  static const FolderRules allowed = {
       {"base", {"base"}},
       {"config", {"config", "base"}},
       {"kernels", {"kernels", "config", "base"}},
@@ -33,8 +36,8 @@ const std::map<std::string, std::set<std::string>, std::less<>>& AllowedIncludes
 
 // The same inside of cache, whose folders would else grow together again. Faces, "", may be included by all of them, so
 // their own arrows stop at tiers, whose types they show.
-const std::map<std::string, std::set<std::string>, std::less<>>& AllowedInCache() {
-  static const std::map<std::string, std::set<std::string>, std::less<>> allowed = {
+const FolderRules& AllowedInCache() {
+  static const FolderRules allowed = {
       {"", {"tiers"}},
       {"tree", {"tree"}},
       {"evict", {"evict", "tree"}},
@@ -42,6 +45,21 @@ const std::map<std::string, std::set<std::string>, std::less<>>& AllowedInCache(
       {"compress", {"compress"}},
       {"tiers", {"tiers"}},
       {"prefix", {"prefix", "checkpoint", "evict", "tree", "tiers"}},
+  };
+  return allowed;
+}
+
+// Alike inside of engine, whose loop binds the others together.
+const FolderRules& AllowedInEngine() {
+  static const FolderRules allowed = {
+      {"", {"slow", "speculate", "transfer"}},
+      {"sample", {"sample"}},
+      {"schedule", {"schedule"}},
+      {"slow", {"slow"}},
+      {"transfer", {"transfer"}},
+      {"compressed", {"compressed", "slow"}},
+      {"speculate", {"speculate", "compressed", "sample", "schedule", "slow"}},
+      {"loop", {"loop", "compressed", "sample", "schedule", "slow", "speculate", "transfer"}},
   };
   return allowed;
 }
@@ -128,24 +146,31 @@ Offences CheckFaces(const SourceFile& file) {
   return out;
 }
 
-Offences CheckCacheArrows(const SourceFile& file) {
-  if (TopFolder(file.path) != "cache" || !IsCpp(file.path)) return {};
+namespace {
+
+// Within the folders of `top`.
+Offences CheckInside(const std::string& top, const FolderRules& allowed, const SourceFile& file) {
+  if (TopFolder(file.path) != top || !IsCpp(file.path)) return {};
   const std::string folder = SubFolder(file.path);
   // Sources at the top put the folders together.
   if (folder.empty() && !file.path.ends_with(".h")) return {};
-  const auto rule = AllowedInCache().find(folder);
-  if (rule == AllowedInCache().end())
-    return {fmt::format("{}:1: no rule says what this folder may include", file.path)};
+  const auto rule = allowed.find(folder);
+  if (rule == allowed.end()) return {fmt::format("{}:1: no rule says what this folder may include", file.path)};
   Offences out;
   for (const Include& include : IncludesOf(file)) {
-    if (!include.quoted || TopFolder(include.path) != "cache") continue;
+    if (!include.quoted || TopFolder(include.path) != top) continue;
     const std::string of = SubFolder(include.path);
     if (of.empty() || rule->second.count(of) > 0) continue;
     out.push_back(fmt::format("{}:{}: {} must not include {}", file.path, include.line,
-                              folder.empty() ? "a face of cache" : "cache/" + folder, include.path));
+                              folder.empty() ? "a face of " + top : top + "/" + folder, include.path));
   }
   return out;
 }
+
+}  // namespace
+
+Offences CheckCacheArrows(const SourceFile& file) { return CheckInside("cache", AllowedInCache(), file); }
+Offences CheckEngineArrows(const SourceFile& file) { return CheckInside("engine", AllowedInEngine(), file); }
 
 Offences CheckRpcStaysOutside(const SourceFile& file) {
   const std::string folder = TopFolder(file.path);

@@ -23,6 +23,8 @@ Offences CheckArrows(const SourceFile& file);
 Offences CheckFaces(const SourceFile& file);
 // Inside of cache: prefix -> {evict, checkpoint} -> tree, and prefix -> tiers; each may include faces, cache/*.h.
 Offences CheckCacheArrows(const SourceFile& file);
+// Inside of engine: loop -> all others, speculate -> {compressed, sample, schedule, slow}, compressed -> slow.
+Offences CheckEngineArrows(const SourceFile& file);
 // Only proto, server, tools and tests know gRPC and protobuf.
 Offences CheckRpcStaysOutside(const SourceFile& file);
 // Headers say `#pragma once`; every source file begins with a comment that says what it is.

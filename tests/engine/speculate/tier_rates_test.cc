@@ -1,5 +1,5 @@
 // What was measured, as the closed forms want it, and what follows for the requests that are there.
-#include "engine/slow/tier_rates.h"
+#include "engine/speculate/tier_rates.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The sums of tier_rates.h.
-#include "engine/slow/tier_rates.h"
+#include "engine/speculate/tier_rates.h"
 
 #include <algorithm>
 #include <cmath>
