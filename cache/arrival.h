@@ -1,4 +1,4 @@
-// Arrival: what a load from the slow tiers came to.
+// Arrival: what a load from the cache's tiers came to.
 #pragma once
 
 #include <cstdint>

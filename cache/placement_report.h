@@ -13,7 +13,7 @@
 
 namespace invar::cache {
 
-// One slow tier.
+// One tier.
 struct TierReport {
   std::string_view name;
   TierStats stats;

@@ -1,4 +1,4 @@
-// What went between memory and the slow tiers: plain numbers that only grow.
+// What went between memory and the tiers: plain numbers that only grow.
 #pragma once
 
 #include <cstdint>

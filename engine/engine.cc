@@ -90,7 +90,7 @@ StatusOr<SequenceId> Engine::Submit(Request request, std::shared_ptr<EventSink> 
 }
 
 void Engine::Cancel(const SequenceId id) { impl_->loop.inbox().Cancel(id); }
-void Engine::Resume(const SequenceId id) { impl_->loop.inbox().Resume(id); }
+void Engine::Unpause(const SequenceId id) { impl_->loop.inbox().Unpause(id); }
 
 Status Engine::FlushCache(cache::FlushOptions what, std::function<void(const cache::FlushReport&)> done) {
   return impl_->loop.inbox().Post(

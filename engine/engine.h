@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "cache/cache_manager.h"
 #include "engine/engine_options.h"
-#include "engine/prefix_channel.h"
+#include "engine/prefix_source.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/validate.h"
@@ -55,7 +55,7 @@ class Engine {
   void Cancel(SequenceId id);
   // The reader has caught up. One that never does keeps its request, not its memory, where others wait for that: ending
   // it is for its caller.
-  void Resume(SequenceId id);
+  void Unpause(SequenceId id);
 
   // What follows is done at the next step boundary, and `done` is called there, once, on the engine thread: it hands
   // the answer over and returns. Errors: UNAVAILABLE (stopped); `done` is never called then.

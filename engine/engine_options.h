@@ -15,7 +15,7 @@
 
 namespace invar::engine {
 
-// Of prefixes that come from other instances (prefix_channel.h).
+// Of prefixes that come from other instances (prefix_source.h).
 struct TransferOptions {
   int32_t tokens_min = 1;  // Fewer are run here.
   TimeNs timeout = TimeNs{30} * 1'000'000'000;

@@ -21,7 +21,7 @@
 #include "cache/scope.h"
 #include "engine/code_shelf.h"
 #include "engine/engine.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 

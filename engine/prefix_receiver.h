@@ -1,6 +1,6 @@
-// PrefixReceiver: the consumer's side of one transfer as a state machine of frames (transfer_frames.h). Everything that
-// comes is compared with what must come next before a byte of it is used, and nothing can be taken before the commit
-// was checked: whatever a producer, a link or a stranger does, the result is all of the prefix or a named fault.
+// PrefixReceiver: the consumer's side of one transfer as a state machine of frames (transfer_protocol.h). Everything
+// that comes is compared with what must come next before a byte of it is used, and nothing can be taken before the
+// commit was checked: whatever a producer, a link or a stranger does, the result is all of the prefix or a named fault.
 // Threads: its driver's, one at a time.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/prefix_channel.h"
-#include "engine/transfer_frames.h"
+#include "engine/prefix_source.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 

@@ -1,4 +1,4 @@
-// PrefixSender: the producer's side of one transfer as a state machine of frames (transfer_frames.h). Who drives it
+// PrefixSender: the producer's side of one transfer as a state machine of frames (transfer_protocol.h). Who drives it
 // brings the frames that came, the prefix once it is there, and takes what is to be sent next.
 //   Open -> (the driver finds or computes it) -> Offer* -> Next* with Offer* and On* between -> ended
 // Threads: its driver's, one at a time.
@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "engine/prefix_export.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 

@@ -195,7 +195,7 @@ using TokenEvent =
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // False: the reader is behind its bound; the engine pauses this sequence (no more tokens) until Engine::Resume.
+  // False: the reader is behind its bound; the engine pauses this sequence (no more tokens) until Engine::Unpause.
   // The event itself is always taken.
   virtual bool Push(TokenEvent event) = 0;
 };

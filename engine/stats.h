@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "cache/placement_report.h"
-#include "engine/prefix_channel.h"
+#include "engine/prefix_source.h"
 
 namespace invar::engine {
 

@@ -44,15 +44,15 @@ TokenStream::TokenStream(Options options, MessageWriter& writer, engine::Engine&
       clock_(clock) {}
 
 void TokenStream::SetId(const SequenceId id) {
-  bool cancel = false, resume = false;
+  bool cancel = false, unpause = false;
   {
     MutexLock lock(mu_);
     id_ = id;
     cancel = std::exchange(cancel_wanted_, false);
-    resume = std::exchange(resume_wanted_, false);
+    unpause = std::exchange(unpause_wanted_, false);
   }
   if (cancel) engine_.Cancel(id);
-  if (resume) engine_.Resume(id);
+  if (unpause) engine_.Unpause(id);
 }
 
 bool TokenStream::Push(engine::TokenEvent event) {
@@ -116,7 +116,7 @@ void TokenStream::OnReaderGone() {
 void TokenStream::TakeTurn() {
   bool write = false;
   std::optional<Status> end;
-  std::optional<SequenceId> resume;
+  std::optional<SequenceId> unpause;
   {
     MutexLock lock(mu_);
     if (finished_ || (writing_ && !cut_)) return;
@@ -130,11 +130,11 @@ void TokenStream::TakeTurn() {
     }
     if (paused_ && !finished_ && pending_bytes_ <= options_.pending_bytes_max / 2) {
       paused_ = false;
-      resume = id_;
-      if (!id_) resume_wanted_ = true;
+      unpause = id_;
+      if (!id_) unpause_wanted_ = true;
     }
   }
-  if (resume) engine_.Resume(*resume);
+  if (unpause) engine_.Unpause(*unpause);
   if (write) writer_.Write(&message_);
   if (end) writer_.Finish(*end);
 }

@@ -1,7 +1,7 @@
 // TokenStream: the way of one request's output from the engine thread to one RPC.
 //   engine thread --Push--> pending events (bounded) --writers' thread--> one write in flight --OnWriteDone--> next
 // A reader that lags fills the bound; Push then says so, the engine pauses that sequence alone, and once half of the
-// bound is free again the engine is told to resume. Deltas that wait together travel as one message.
+// bound is free again the engine is told to go on. Deltas that wait together travel as one message.
 // Threads: Push on the engine's; OnWriteDone, OnReaderGone on gRPC's; CutStalledReader on the watch's; SetId on the one
 // that prepares the call. The writer is called from the thread of `writers` alone.
 #pragma once
@@ -99,7 +99,7 @@ class TokenStream final : public engine::EventSink,
   Mutex mu_;
   std::optional<SequenceId> id_ GUARDED_BY(mu_);
   bool cancel_wanted_ GUARDED_BY(mu_) = false;
-  bool resume_wanted_ GUARDED_BY(mu_) = false;
+  bool unpause_wanted_ GUARDED_BY(mu_) = false;
   std::deque<engine::TokenEvent> pending_ GUARDED_BY(mu_);
   int64_t pending_bytes_ GUARDED_BY(mu_) = 0;
   bool writing_ GUARDED_BY(mu_) = false;  // A write is in flight.

@@ -23,8 +23,8 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "config/config.h"
-#include "engine/prefix_channel.h"
-#include "engine/transfer_frames.h"
+#include "engine/prefix_source.h"
+#include "engine/transfer_protocol.h"
 #include "server/name_watch.h"
 
 namespace invar::server {

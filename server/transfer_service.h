@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "engine/prefix_sender.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 #include "invar/v1/transfer.grpc.pb.h"
 #include "server/call_gate.h"
 #include "server/transfer_counts.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 #include "invar/v1/transfer.pb.h"
 
 namespace invar::server {

@@ -1,5 +1,5 @@
-// TierLink: what goes between memory and the cache's tiers. Whatever memory gives up is written, what a request lacks is
-// looked for and put into the tree; keys, records and copies are PrefixStore's. Threads: engine thread only.
+// TierLink: what goes between memory and the cache's tiers. Whatever memory gives up is written, what a request lacks
+// is looked for and put into the tree; keys, records and copies are PrefixStore's. Threads: engine thread only.
 #pragma once
 
 #include <cstdint>

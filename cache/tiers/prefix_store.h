@@ -1,6 +1,6 @@
-// PrefixStore: prefixes in the slow tiers. What memory gives up is written page by page and checkpoint by checkpoint
-// under keys made of the tokens that lead to it (prefix_keys.h); what a request lacks is looked for along its own
-// tokens, read, checked and handed back to be put into the tree.
+// PrefixStore: prefixes in tiers behind memory. What memory gives up is written page by page and checkpoint by
+// checkpoint under keys made of the tokens that lead to it (prefix_keys.h); what a request lacks is looked for along
+// its own tokens, read, checked and handed back to be put into the tree.
 //   prefix_writer.h   out        prefix_loader.h   in        known_records.h   what is where
 // Payloads are copied on the way out and in: memory under I/O is never memory of the budget, so the engine's promises
 // to running sequences do not depend on a disk. `copy_bytes_max` bounds the copies of either way, except

@@ -62,7 +62,7 @@ void Admission::TakeSnapshot() {
                       .priority = sequence->request().priority,
                       .arrival = id.value(),
                       .paused = sequence->paused() || sequence->awaits_prefix(),
-                      .waits = sequence->waits(),
+                      .stands_aside = sequence->stands_aside(),
                       .yields = sequence->paused() && now - *sequence->paused_since() >= kPauseGraceNs,
                       .computed = sequence->computed(),
                       .total = static_cast<int32_t>(sequence->tokens().size()),

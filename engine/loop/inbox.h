@@ -34,13 +34,13 @@ using CacheJob = std::function<void(cache::CacheManager&, TimeNs now)>;
 struct Mail {
   std::vector<Submission> submissions;  // Bounded by max_queued.
   std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
-  std::vector<SequenceId> resumes;
+  std::vector<SequenceId> unpauses;
   std::vector<CacheJob> cache_jobs;  // Bounded by what admin RPCs are alive.
   bool abort = false;
   bool woken = false;
 
   bool empty() const {
-    return submissions.empty() && cancels.empty() && resumes.empty() && cache_jobs.empty() && !abort && !woken;
+    return submissions.empty() && cancels.empty() && unpauses.empty() && cache_jobs.empty() && !abort && !woken;
   }
 };
 
@@ -66,9 +66,9 @@ class Inbox {
     mail_.cancels.push_back(id);
     wake_.NotifyOne();
   }
-  void Resume(const SequenceId id) {
+  void Unpause(const SequenceId id) {
     const MutexLock lock(mu_);
-    mail_.resumes.push_back(id);
+    mail_.unpauses.push_back(id);
     wake_.NotifyOne();
   }
   // Something outside of requests wants a step.

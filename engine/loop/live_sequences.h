@@ -15,7 +15,7 @@
 #include "cache/cache_manager.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/sequence.h"
-#include "engine/schedule/fair_queue.h"
+#include "engine/schedule/tenant_shares.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
 #include "engine/transfer/inbound_prefixes.h"

@@ -28,13 +28,13 @@ bool Rounds::GoOn(const bool alone) {
   const StaggerStep step = Plan();
   for (const int64_t id : step.stream) BeginStream(live_.Find(SequenceId(id)));
   Draft(step.draft);
-  for (const int64_t id : step.verify) live_.Find(SequenceId(id)).SetWaits(false);
+  for (const int64_t id : step.verify) live_.Find(SequenceId(id)).SetStandsAside(false);
   verifies_ += std::ssize(step.stream);
   if (!step.verify.empty() || !going_.empty() || !alone || prompts_run) return true;
   // Nothing is left but to wait for the link, and a forward waits as well as anybody.
   for (const RoundView& round : rounds_) {
     Sequence& sequence = live_.Find(SequenceId(round.id));
-    if (sequence.round().stream != nullptr) sequence.SetWaits(false);
+    if (sequence.round().stream != nullptr) sequence.SetStandsAside(false);
   }
   return true;
 }
@@ -63,7 +63,7 @@ bool Rounds::EndOpenRounds() {
   bool any = false;
   for (const RoundView& round : rounds_) {
     if (round.phase != RoundPhase::kFetching && round.phase != RoundPhase::kFetched) continue;
-    live_.Find(SequenceId(round.id)).SetWaits(false);
+    live_.Find(SequenceId(round.id)).SetStandsAside(false);
     any = true;
   }
   return any;
@@ -73,9 +73,9 @@ bool Rounds::EndOpenRounds() {
 void Rounds::Collect() {
   rounds_.clear();
   for (const auto& [id, sequence] : live_) {
-    sequence->SetWaits(false);
+    sequence->SetStandsAside(false);
     if (sequence->away_pages() == 0 || sequence->state() == SequenceState::kPrefill) continue;
-    sequence->SetWaits(true);
+    sequence->SetStandsAside(true);
     if (!sequence->paused()) rounds_.push_back(ViewOf(*sequence));
   }
 }

@@ -114,8 +114,8 @@ class Sequence final : public SpeculatedSequence {
   Round& round() { return round_; }
   const Round& round() const { return round_; }
   // Whether it stands aside in this step: its KV has no turn to come.
-  bool waits() const { return waits_; }
-  void SetWaits(const bool waits) { waits_ = waits; }
+  bool stands_aside() const { return stands_aside_; }
+  void SetStandsAside(const bool aside) { stands_aside_ = aside; }
   void AddStreamed(const int64_t bytes) { streamed_bytes_ += bytes; }
   int64_t streamed_bytes() const { return streamed_bytes_; }
   int32_t away_pages() const override { return away_ == nullptr ? 0 : away_->pages(); }
@@ -140,7 +140,7 @@ class Sequence final : public SpeculatedSequence {
     round_ = {};
     away_.reset();
     pages_max_ = INT32_MAX;
-    waits_ = false;
+    stands_aside_ = false;
     if (view_ != nullptr) view_->Forget();
   }
   // `length` more tokens are in the cache.
@@ -164,7 +164,7 @@ class Sequence final : public SpeculatedSequence {
   // --- The reader ---
   bool paused() const override { return paused_since_.has_value(); }
   std::optional<TimeNs> paused_since() const { return paused_since_; }
-  void Resume() { paused_since_.reset(); }
+  void Unpause() { paused_since_.reset(); }
 
  private:
   void MoveTo(SequenceState next);
@@ -191,7 +191,7 @@ class Sequence final : public SpeculatedSequence {
   std::unique_ptr<AwayKv> away_;
   int32_t pages_max_ = INT32_MAX;
   Round round_;  // Behind what it streams.
-  bool waits_ = false;
+  bool stands_aside_ = false;
   int64_t streamed_bytes_ = 0;
   PrefixReuse reuse_;              // Of the first admission; at the end with the tokens that were really run.
   int32_t prompt_tokens_run_ = 0;  // More than the prompt has where a preemption made some run again.

@@ -186,8 +186,8 @@ bool StepLoop::TakeArrivals() {
 }
 
 void StepLoop::EndWhatMustEnd(const Mail& mail) {
-  for (const SequenceId id : mail.resumes) {
-    if (Sequence* const sequence = live_.FindOrNull(id); sequence != nullptr) sequence->Resume();
+  for (const SequenceId id : mail.unpauses) {
+    if (Sequence* const sequence = live_.FindOrNull(id); sequence != nullptr) sequence->Unpause();
   }
   for (const SequenceId id : mail.cancels) {
     Sequence* const sequence = live_.FindOrNull(id);

@@ -134,7 +134,8 @@ class Planner {
     for (Candidate& candidate : candidates_) {
       if (tokens_left_ == 0) return;
       const SequenceView& view = candidate.view;
-      if (!candidate.live() || view.paused || view.waits || (view.total - view.computed == 1) != decode) continue;
+      if (!candidate.live() || view.paused || view.stands_aside || (view.total - view.computed == 1) != decode)
+        continue;
       AddSpan(candidate);
     }
   }

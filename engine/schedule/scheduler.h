@@ -40,12 +40,12 @@ struct SequenceView {
   SequenceId id;
   int32_t tenant = 0;  // Index into Snapshot::tenant_served.
   int32_t priority = 0;
-  int64_t arrival = 0;   // Unique; smaller is older.
-  bool paused = false;   // Its reader is behind, or its prefix on its way from a tier: it must not run.
-  bool waits = false;    // It has no use for a span in this step, and keeps its memory.
-  bool yields = false;   // Paused so long that waiting requests may take its memory.
-  int32_t computed = 0;  // Tokens whose KV and state exist.
-  int32_t total = 0;     // Tokens known; computed < total.
+  int64_t arrival = 0;        // Unique; smaller is older.
+  bool paused = false;        // Its reader is behind, or its prefix on its way from a tier: it must not run.
+  bool stands_aside = false;  // It has no use for a span in this step, and keeps its memory.
+  bool yields = false;        // Paused so long that waiting requests may take its memory.
+  int32_t computed = 0;       // Tokens whose KV and state exist.
+  int32_t total = 0;          // Tokens known; computed < total.
   int32_t logits_from =
       0;  // First position whose logits row is wanted: total - 1, or earlier for prompt log-probabilities.
   // Of `computed`, those that take no places in its pages: of a sequence on a compressed view,

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/transfer/scd_payload.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {

@@ -18,7 +18,7 @@
 #include "cache/cache_manager.h"
 #include "cache/prefix_query.h"
 #include "engine/engine_options.h"
-#include "engine/prefix_channel.h"
+#include "engine/prefix_source.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/transfer/scd_rebuild.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/transfer/live_export.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 namespace {

@@ -1,4 +1,4 @@
-// The manager over slow tiers: what memory gives up comes back, equal to the byte, after eviction and after a restart,
+// The manager over tiers: what memory gives up comes back, equal to the byte, after eviction and after a restart,
 // and whatever a tier does wrong costs tokens and nothing else.
 #include <gtest/gtest.h>
 

@@ -247,7 +247,7 @@ TEST(Engine, ASlowReaderPausesOnlyItsOwnStream) {
   EXPECT_TRUE(other.events->finished().has_value());
   EXPECT_EQ(rig.engine->Stats().paused, 1);
   while (slow.events->ends() == 0) {  // Each resumption gives one more token: it is always behind.
-    rig.engine->Resume(slow.id);
+    rig.engine->Unpause(slow.id);
     rig.engine->RunOneStep();
   }
   EXPECT_EQ(slow.events->tokens(), GreedyAnswer(rig, request));

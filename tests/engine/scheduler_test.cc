@@ -38,7 +38,7 @@ SequenceView Paused(SequenceView view, const bool yields) {
   return view;
 }
 SequenceView Waits(SequenceView view) {
-  view.waits = true;
+  view.stands_aside = true;
   return view;
 }
 SequenceView Sharing(SequenceView view, const int32_t pages) {

@@ -193,7 +193,7 @@ TEST(Speculation, AReaderThatFallsBehindStopsARunWhereItStands) {
   rig.RunUntilIdle();
   EXPECT_EQ(stream.events->events(), 5);  // Started and four tokens: the rest of the draft is not taken.
   while (stream.events->ends() == 0) {
-    rig.engine->Resume(stream.id);
+    rig.engine->Unpause(stream.id);
     rig.engine->RunOneStep();
   }
   EXPECT_EQ(stream.events->tokens(), rig.Answer(request).tokens);

@@ -38,7 +38,7 @@ struct PlannedFlush {
   cache::FlushOptions what;
 };
 
-// A slow tier behind memory that is late, refuses, loses and damages as its options say.
+// A tier behind the cache that is late, refuses, loses and damages as its options say.
 struct PlannedTier {
   int64_t budget_bytes = 0;
   cache::SimulatedTierOptions options;

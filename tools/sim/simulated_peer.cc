@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cache/state_shape.h"
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::sim {
 

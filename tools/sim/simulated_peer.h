@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/prefix_channel.h"
+#include "engine/prefix_source.h"
 #include "models/model.h"
 #include "tools/sim/random.h"
 

@@ -174,7 +174,7 @@ class Simulation {
       const Reader& reader = live.planned->reader;
       if (live.observed->ended() || !random_.Percent(reader.percent)) continue;
       if (reader.stalls && live.observed->started()) continue;
-      if (live.observed->Read(reader.burst)) engine_->Resume(live.id);
+      if (live.observed->Read(reader.burst)) engine_->Unpause(live.id);
     }
   }
 

@@ -119,7 +119,7 @@ void ExpectRoomFor(const char* const drafter) {
   EXPECT_GT(other.report().rounds, 10);  // A view that nobody asks for stays for as many calls.
   EXPECT_EQ(other.events->tokens(), PlainAnswer(request));
   while (reader.events->ends() == 0) {
-    rig->engine->Resume(reader.id);
+    rig->engine->Unpause(reader.id);
     rig->engine->RunOneStep();
   }
   EXPECT_EQ(reader.events->tokens(), PlainAnswer(slow));

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/transfer_frames.h"
+#include "engine/transfer_protocol.h"
 
 namespace invar::engine {
 namespace {

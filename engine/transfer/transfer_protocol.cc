@@ -1,5 +1,7 @@
-// See transfer_frames.h. Numbers go into checksums as 64-bit little-endian words, so that both sides hash the same
+// See transfer_protocol.h. Numbers go into checksums as 64-bit little-endian words, so that both sides hash the same
 // bytes.
+#include "engine/transfer_protocol.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include "base/crc32c.h"
 #include "cache/state_shape.h"
 #include "engine/transfer/scd_payload.h"
-#include "engine/transfer_frames.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {

@@ -1,5 +1,5 @@
 // Served tokens by tenant: what decides who goes next among equals.
-#include "engine/schedule/fair_queue.h"
+#include "engine/schedule/tenant_shares.h"
 
 #include <gtest/gtest.h>
 

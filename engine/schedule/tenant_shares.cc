@@ -1,5 +1,5 @@
-// The virtual token counter of fair_queue.h.
-#include "engine/schedule/fair_queue.h"
+// The virtual token counter of tenant_shares.h.
+#include "engine/schedule/tenant_shares.h"
 
 #include <algorithm>
 #include <optional>
