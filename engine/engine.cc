@@ -152,4 +152,6 @@ void Engine::CheckIntegrity() const { impl_->loop.CheckIntegrity(); }
 
 const RequestLimits& Engine::request_limits() const { return impl_->loop.request_limits(); }
 
+int32_t Engine::step_tokens() const { return impl_->loop.step_tokens(); }
+
 }  // namespace invar::engine

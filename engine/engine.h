@@ -96,6 +96,8 @@ class Engine {
   const std::string& why_nothing_is_reused() const;
   // What requests are judged by. Callers without a max_tokens of their own take MaxRequestTokens less the prompt.
   const RequestLimits& request_limits() const;
+  // Most prompt tokens of one sequence in one step.
+  int32_t step_tokens() const;
   // Drafters that requests may name; none where it does not speculate.
   const std::vector<std::string>& drafters() const;
   // Recounts everything from scratch; stops the process on a broken invariant. Engine thread or RunOneStep callers.

@@ -42,6 +42,7 @@ struct ProducerQuote {
   size_t point = 0;          // in codes of this point.
   double tokens_per_second = 0;
   double queue_seconds = 0;
+  int32_t step_tokens = 512;  // Most of one prompt in one of its steps: what is assumed of one that does not say it.
   LinkSpeed link = {};
 };
 
@@ -64,8 +65,7 @@ struct CodedWay {
 };
 
 struct TransferProblem {
-  int32_t end = 0;            // Tokens that may come: those behind are run here in any case.
-  int32_t step_tokens = 512;  // Of a producer's steps: assumed, quotes do not say it.
+  int32_t end = 0;  // Tokens that may come: those behind are run here in any case.
   LocalRun here = {};
   PrefixSize size = {};
   std::vector<CodedWay> codes = {};

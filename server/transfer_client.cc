@@ -409,6 +409,7 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
                  .tokens_per_second = one.response.tokens_per_second(),
                  .queue_seconds = one.response.queue_seconds(),
                  .link = one.producer->link.speed()};
+    if (one.response.step_tokens() > 0) quotes[i].step_tokens = one.response.step_tokens();
     // One that has run nothing yet is as fast as we are.
     if (quotes[i].tokens_per_second <= 0) quotes[i].tokens_per_second = job.want.problem->here.tokens_per_second;
   }

@@ -341,6 +341,7 @@ void TransferService::Quote(const v1::QuoteRequest& request, v1::QuoteResponse& 
   const engine::EngineStats stats = model.engine->Stats();
   response.set_as_is(!sender.coded().has_value());
   response.set_codes(sender.coded().has_value());
+  response.set_step_tokens(model.engine->step_tokens());
   response.set_tokens_per_second(stats.prefill_rate);
   if (stats.prefill_rate > 0) {
     response.set_queue_seconds(static_cast<double>(stats.prefill_tokens_ahead) / stats.prefill_rate);

@@ -40,6 +40,8 @@ class LiveSequences {
         clock_(clock),
         stats_(stats) {}
 
+  int32_t step_tokens() const { return step_tokens_; }
+
   Map::const_iterator begin() const { return live_.begin(); }
   Map::const_iterator end() const { return live_.end(); }
   size_t size() const { return live_.size(); }

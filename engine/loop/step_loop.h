@@ -49,6 +49,7 @@ class StepLoop {
   const Admission& admission() const { return admission_; }
   const models::ModelSpec& spec() const { return runner_.model().spec(); }
   const RequestLimits& request_limits() const { return request_limits_; }
+  int32_t step_tokens() const { return live_.step_tokens(); }
   const std::string& why_nothing_is_reused() const { return why_nothing_is_reused_; }
 
   // Recounts everything, the cache's whole tree too.

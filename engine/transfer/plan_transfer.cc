@@ -32,8 +32,8 @@ int64_t Pages(const PrefixSize& size, const int32_t begin, const int32_t end) {
 double StreamedAsItIs(const TransferProblem& problem, const ProducerQuote& producer, const int32_t to_run,
                       const int64_t bytes) {
   const PrefixSize& size = problem.size;
-  const int32_t last_tokens = std::min(to_run, problem.step_tokens);
-  const int32_t first_tokens = (to_run - 1) % problem.step_tokens + 1;
+  const int32_t last_tokens = std::min(to_run, producer.step_tokens);
+  const int32_t first_tokens = (to_run - 1) % producer.step_tokens + 1;
   const int32_t layers = problem.end - size.have_kv < kStreamTokens ? 1 : std::max(1, size.layers);
   const auto to_run_bytes = [&](const int32_t tokens) {
     return Pages(size, std::max(size.have_kv, problem.end - tokens), problem.end) * size.page_bytes + size.state_bytes;
@@ -51,10 +51,9 @@ double StreamedAsItIs(const TransferProblem& problem, const ProducerQuote& produ
 
 // Codes that a producer makes step by step: those behind the last step go out last, and no byte goes out before the
 // first step or while others are on the link.
-double Streamed(const TransferProblem& problem, const ProducerQuote& producer, const int32_t to_run,
-                const int64_t bytes, const int64_t last_bytes) {
+double Streamed(const ProducerQuote& producer, const int32_t to_run, const int64_t bytes, const int64_t last_bytes) {
   const double all = RunSeconds(to_run, producer.tokens_per_second);
-  const double first = RunSeconds(std::min(to_run, problem.step_tokens), producer.tokens_per_second);
+  const double first = RunSeconds(std::min(to_run, producer.step_tokens), producer.tokens_per_second);
   const double behind_run = all + Over(last_bytes, producer.link);
   const double behind_link = first + Over(bytes, producer.link);
   return producer.link.round_trip_seconds + producer.queue_seconds + std::max(behind_run, behind_link);
@@ -90,7 +89,7 @@ void AddCodes(const TransferProblem& problem, const size_t index, std::vector<Tr
   for (const CodedWay& code : problem.codes) {
     const bool lies_ready = producer.cached >= problem.end && code.point == producer.point;
     const double comes = lies_ready ? producer.link.round_trip_seconds + Over(code.bytes, producer.link)
-                                    : Streamed(problem, producer, problem.end, code.bytes, code.last_bytes);
+                                    : Streamed(producer, problem.end, code.bytes, code.last_bytes);
     ways.push_back({.kind = TransferWay::Kind::kCodes,
                     .producer = index,
                     .end = problem.end,

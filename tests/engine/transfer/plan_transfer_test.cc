@@ -72,8 +72,8 @@ double Simulate(const TransferProblem& problem, const TransferWay& way) {
     sent_pages = done / size.page_tokens;
   }
   while (done < way.end) {
-    const int32_t left = (way.end - done - 1) % problem.step_tokens + 1;
-    const int32_t step = coded ? std::min(problem.step_tokens, way.end - done) : left;
+    const int32_t left = (way.end - done - 1) % producer.step_tokens + 1;
+    const int32_t step = coded ? std::min(producer.step_tokens, way.end - done) : left;
     const double begin = at;
     at += step / producer.tokens_per_second;
     done += step;
@@ -113,6 +113,7 @@ TEST(PlanTransfer, IsWithinFivePercentOfTheBestChoiceEverywhere) {
                                     .cached = static_cast<int32_t>(cached * tokens),
                                     .tokens_per_second = producer_rate,
                                     .queue_seconds = queue_there,
+                                    .step_tokens = cases % 2 == 0 ? 512 : 1'536,
                                     .link = {.bytes_per_second = megabits * kMegabit, .round_trip_seconds = 0.002}};
                 const std::vector<ProducerQuote> producers = {quote};
                 TransferProblem problem = Problem(tokens, producers);
