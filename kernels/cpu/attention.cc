@@ -1,6 +1,7 @@
 // A tile is up to 60 query rows (tokens x heads of one KV head). Where a span is one tile and its context is long, its
 // superblocks are computed as separate tasks and merged afterwards; else one task walks them all. Both merge the same
-// partials in the same order, so the choice changes no bits.
+// partials in the same order, so the choice changes no bits. Tiles of neighbouring KV heads are gone over together, so
+// that pages are read in order (reading_inl.h), where that leaves tasks enough.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -18,9 +19,15 @@ constexpr int64_t kTileRows = 60;
 
 int64_t ValueStride(const int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
+// KV heads gone over together at most: they read some 100 KiB at a stretch even where heads are small.
+constexpr int64_t kMostHeads = 8;
+constexpr int64_t kTasksPerThread = 4;  // So many at least, so that no thread ends much later than the others.
+
+// The tiles of some neighbouring KV heads.
 struct Tile {
   const KvSpan* span;
-  int64_t kv_head;
+  int64_t first_head;
+  int64_t heads;        // 1..kMostHeads
   int64_t first_token;  // In the span.
   int64_t tokens;
   int64_t first_superblock;
@@ -49,24 +56,44 @@ AttentionPartial PartialAt(float* memory, const int64_t rows, const int64_t head
           .value_stride = ValueStride(head_dim)};
 }
 
-std::vector<Tile> CutTiles(const AttentionArgs& args) {
+struct Superblocks {
+  int64_t first;
+  int64_t count;
+};
+
+// What some tokens of a span see.
+Superblocks SeenBy(const AttentionShape& shape, const KvSpan& span, const int64_t first, const int64_t tokens) {
+  const int64_t position = span.first_position + first;
+  const int64_t from = shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
+  const int64_t begin = from / kSuperblockTokens;
+  return {begin, (position + tokens - 1) / kSuperblockTokens - begin + 1};
+}
+
+int64_t HeadsTogether(const AttentionArgs& args, const int threads) {
+  int64_t tasks = 0;  // With a head each.
+  for (const KvSpan& span : args.spans) tasks += SeenBy(args.shape, span, 0, span.rows).count * args.shape.kv_heads;
+  const int64_t most = std::min<int64_t>(args.shape.kv_heads, kMostHeads);
+  return std::clamp<int64_t>(tasks / (kTasksPerThread * threads), 1, most);
+}
+
+std::vector<Tile> CutTiles(const AttentionArgs& args, const int threads) {
   const int64_t group = args.shape.heads / args.shape.kv_heads;
   const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / group);
+  const int64_t heads_together = HeadsTogether(args, threads);
   std::vector<Tile> tiles;
   int64_t partials = 0;
   for (const KvSpan& span : args.spans) {
     const int64_t count = (span.rows + tile_tokens - 1) / tile_tokens;
+    const int64_t heads = count == 1 ? heads_together : 1;  // One tile alone waits for memory.
     for (int64_t index = count - 1; index >= 0; --index) {  // The longest first: better balance.
       const int64_t first = index * tile_tokens;
       const int64_t tokens = std::min<int64_t>(tile_tokens, span.rows - first);
-      const int64_t from =
-          args.shape.window > 0 ? std::max<int64_t>(0, span.first_position + first - args.shape.window + 1) : 0;
-      const int64_t first_superblock = from / kSuperblockTokens;
-      const int64_t superblocks = (span.first_position + first + tokens - 1) / kSuperblockTokens - first_superblock + 1;
-      for (int64_t head = 0; head < args.shape.kv_heads; ++head) {
-        const bool split = count == 1 && superblocks > 1;
-        tiles.push_back({&span, head, first, tokens, first_superblock, superblocks, split ? partials : -1});
-        if (split) partials += superblocks * PartialFloats(tokens * group, args.shape.head_dim);
+      const Superblocks seen = SeenBy(args.shape, span, first, tokens);
+      for (int64_t head = 0; head < args.shape.kv_heads; head += heads) {
+        const bool split = count == 1 && seen.count > 1;
+        const int64_t these = std::min(heads, args.shape.kv_heads - head);
+        tiles.push_back({&span, head, these, first, tokens, seen.first, seen.count, split ? partials : -1});
+        if (split) partials += seen.count * these * PartialFloats(tokens * group, args.shape.head_dim);
       }
     }
   }
@@ -103,82 +130,95 @@ class Attention {
         head_bytes_(DenseHeadBytes(page_)) {}
 
   // Floats of the partials of a split tile.
-  int64_t SplitFloats(const Tile& tile) const { return tile.superblocks * PartialFloatsOf(tile); }
+  int64_t SplitFloats(const Tile& tile) const { return tile.superblocks * tile.heads * PartialFloatsOf(tile); }
 
   void Run(const Task& task, float* shared) const {
     static thread_local Scratch local;
     const int64_t dim = args_.shape.head_dim;
     const Tile& tile = *task.tile;
     const bool is_coded = tile.span->kv.body.pages > 0 && tile.span->kv.body.encoding != KvEncoding::kDense;
-    const int64_t row_floats = max_rows_ * (dim + 64 + 64) + Aligned(max_rows_) + 2 * PartialFloats(max_rows_, dim);
-    float* memory = local.Floats(Aligned(row_floats) + (is_coded ? CodedFloats() : 0));
-    float* q = memory;
-    float* scores = q + max_rows_ * dim;
-    float* weights = scores + max_rows_ * 64;
-    float* correction = weights + max_rows_ * 64;
-    float* own = correction + Aligned(max_rows_);
-    CopyQueries(tile, q);
-    AttentionTile t{.bf16 = bf16_,
-                    .q = q,
-                    .tokens = tile.tokens,
-                    .group = group_,
-                    .first_position = tile.span->first_position + tile.first_token,
-                    .head_dim = dim,
-                    .window = args_.shape.window,
-                    .scale = args_.shape.scale,
-                    .arena = tile.span->kv.arena,
-                    .pages = tile.span->kv.pages.data(),
-                    .page_stride = tile.span->kv.page_stride_bytes,
-                    .offset = tile.span->kv.layer_offset_bytes + tile.kv_head * head_bytes_,
-                    .scores = scores,
-                    .weights = weights,
-                    .correction = correction,
-                    .likely_next = 0,
-                    .body = BodyOf(tile, memory + Aligned(row_floats))};
+    const int64_t rows = tile.tokens * group_;
+    const int64_t q_floats = Aligned(rows * dim);
+    const int64_t scratch_floats = 2 * rows * 64 + Aligned(rows);
+    const int64_t own_floats = 2 * tile.heads * PartialFloatsOf(tile);
+    float* const q = local.Floats(tile.heads * q_floats + scratch_floats + own_floats + (is_coded ? CodedFloats() : 0));
+    float* const scores = q + tile.heads * q_floats;
+    float* const own = scores + scratch_floats;
+    AttentionTile tiles[kMostHeads];
+    for (int64_t h = 0; h < tile.heads; ++h) {
+      const int64_t head = tile.first_head + h;
+      CopyQueries(tile, head, q + h * q_floats);
+      tiles[h] = {.bf16 = bf16_,
+                  .q = q + h * q_floats,
+                  .tokens = tile.tokens,
+                  .group = group_,
+                  .first_position = tile.span->first_position + tile.first_token,
+                  .head_dim = dim,
+                  .window = args_.shape.window,
+                  .scale = args_.shape.scale,
+                  .arena = tile.span->kv.arena,
+                  .pages = tile.span->kv.pages.data(),
+                  .page_stride = tile.span->kv.page_stride_bytes,
+                  .offset = tile.span->kv.layer_offset_bytes + head * head_bytes_,
+                  .scores = scores,
+                  .weights = scores + rows * 64,
+                  .correction = scores + 2 * rows * 64,
+                  .likely_next = 0,
+                  .body = BodyOf(*tile.span, head, own + own_floats)};
+    }
+    AttentionPartial partials[kMostHeads];
+    const auto run = [&](const int64_t superblock, const int64_t likely_next) {
+      for (int64_t h = 0; h < tile.heads; ++h) tiles[h].likely_next = likely_next;
+      table_.attention_superblock(tiles, partials, tile.heads, superblock);
+    };
     if (task.superblock >= 0) {
-      t.likely_next = task.superblock + threads_;
-      table_.attention_superblock(t, task.superblock,
-                                  SplitPartial(tile, task.superblock - tile.first_superblock, shared));
+      for (int64_t h = 0; h < tile.heads; ++h) {
+        partials[h] = SplitPartial(tile, task.superblock - tile.first_superblock, h, shared);
+      }
+      run(task.superblock, task.superblock + threads_);
       return;
     }
-    const AttentionPartial whole = PartialAt(own, max_rows_, dim);
-    const AttentionPartial part = PartialAt(own + PartialFloats(max_rows_, dim), max_rows_, dim);
+    const auto own_partial = [&](const int64_t index) {
+      return PartialAt(own + index * PartialFloatsOf(tile), rows, dim);
+    };
     for (int64_t s = 0; s < tile.superblocks; ++s) {
-      t.likely_next = tile.first_superblock + s + 1;
-      table_.attention_superblock(t, tile.first_superblock + s, s == 0 ? whole : part);
-      if (s > 0) table_.attention_merge(whole, part, tile.tokens * group_);
+      for (int64_t h = 0; h < tile.heads; ++h) partials[h] = own_partial(s == 0 ? h : tile.heads + h);
+      run(tile.first_superblock + s, tile.first_superblock + s + 1);
+      for (int64_t h = 0; s > 0 && h < tile.heads; ++h) table_.attention_merge(own_partial(h), partials[h], rows);
     }
-    Finish(tile, whole);
+    for (int64_t h = 0; h < tile.heads; ++h) Finish(tile, h, own_partial(h));
   }
 
   void MergeSplit(const Tile& tile, float* shared) const {
-    const AttentionPartial whole = SplitPartial(tile, 0, shared);
-    for (int64_t s = 1; s < tile.superblocks; ++s) {
-      table_.attention_merge(whole, SplitPartial(tile, s, shared), tile.tokens * group_);
+    for (int64_t h = 0; h < tile.heads; ++h) {
+      const AttentionPartial whole = SplitPartial(tile, 0, h, shared);
+      for (int64_t s = 1; s < tile.superblocks; ++s) {
+        table_.attention_merge(whole, SplitPartial(tile, s, h, shared), tile.tokens * group_);
+      }
+      Finish(tile, h, whole);
     }
-    Finish(tile, whole);
   }
 
  private:
   int64_t PartialFloatsOf(const Tile& tile) const { return PartialFloats(tile.tokens * group_, args_.shape.head_dim); }
-  AttentionPartial SplitPartial(const Tile& tile, const int64_t index, float* shared) const {
-    return PartialAt(shared + tile.partials + index * PartialFloatsOf(tile), tile.tokens * group_,
+  AttentionPartial SplitPartial(const Tile& tile, const int64_t index, const int64_t h, float* shared) const {
+    return PartialAt(shared + tile.partials + (index * tile.heads + h) * PartialFloatsOf(tile), tile.tokens * group_,
                      args_.shape.head_dim);
   }
 
-  AttentionBody BodyOf(const Tile& tile, float* scratch) const {
-    const KvBody& body = tile.span->kv.body;
+  AttentionBody BodyOf(const KvSpan& span, const int64_t head, float* scratch) const {
+    const KvBody& body = span.kv.body;
     if (body.pages == 0) return {};
     AttentionBody out{.pages = body.pages, .log_degrees = body.log_degrees};
     out.page_stride = EncodedPageBytes(body.encoding, page_);
     if (body.encoding != KvEncoding::kDense) {
-      Check(args_.shape.window == 0 && tile.span->first_position >= int64_t{body.pages} * kPageTokens,
-            "all rows see all of a coded body", tile.span->first_position, body.pages);
+      Check(args_.shape.window == 0 && span.first_position >= int64_t{body.pages} * kPageTokens,
+            "all rows see all of a coded body", span.first_position, body.pages);
       out.head = BlockFormat(body, page_.head_dim);
       out.coded = CodedAt(scratch);
     }
-    out.head.block = body.bytes + tile.kv_head * (out.page_stride / page_.kv_heads);
-    if (out.log_degrees != nullptr) out.log_degrees += tile.kv_head * kPageTokens;
+    out.head.block = body.bytes + head * (out.page_stride / page_.kv_heads);
+    if (out.log_degrees != nullptr) out.log_degrees += head * kPageTokens;
     out.log_stride = int64_t{page_.kv_heads} * kPageTokens;
     return out;
   }
@@ -218,22 +258,22 @@ class Attention {
   int64_t ValueGroups() const { return (args_.shape.head_dim + kEncodedValueGroup - 1) / kEncodedValueGroup; }
 
   // Rows of the tile in product form, one after another.
-  void CopyQueries(const Tile& tile, float* q) const {
+  void CopyQueries(const Tile& tile, const int64_t kv_head, float* q) const {
     const int64_t dim = args_.shape.head_dim;
     const int64_t element = bf16_ && !table_.expands ? 2 : 4;
     for (int64_t r = 0; r < tile.tokens * group_; ++r) {
       const int64_t row = tile.span->row_begin + tile.first_token + r / group_;
-      const int64_t head = tile.kv_head * group_ + r % group_;
+      const int64_t head = kv_head * group_ + r % group_;
       const std::byte* from = args_.q.row_bytes(row) + head * dim * BytesOf(args_.q.dtype);
       table_.copy_row(from, dim, bf16_, reinterpret_cast<std::byte*>(q) + r * dim * element);
     }
   }
 
-  void Finish(const Tile& tile, const AttentionPartial& whole) const {
+  void Finish(const Tile& tile, const int64_t h, const AttentionPartial& whole) const {
     const int64_t dim = args_.shape.head_dim;
     for (int64_t r = 0; r < tile.tokens * group_; ++r) {
       const int64_t row = tile.span->row_begin + tile.first_token + r / group_;
-      const int64_t head = tile.kv_head * group_ + r % group_;
+      const int64_t head = (tile.first_head + h) * group_ + r % group_;
       const float* gate = args_.gate.data != nullptr ? args_.gate.row(row) + head * args_.gate_head_stride : nullptr;
       void* out = args_.out.row_bytes(row) + head * dim * BytesOf(args_.out.dtype);
       table_.attention_finish(whole.values + r * whole.value_stride, whole.total[r], gate, dim, out,
@@ -255,7 +295,7 @@ class Attention {
 
 void RunAttention(const KernelTable& table, WorkerPool& pool, const AttentionArgs& args, const DType kv,
                   Scratch& partials) {
-  const std::vector<Tile> tiles = CutTiles(args);
+  const std::vector<Tile> tiles = CutTiles(args, pool.threads());
   const Attention attention(table, args, kv, pool.threads());
   std::vector<Task> tasks;
   std::vector<const Tile*> split;

@@ -132,7 +132,12 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
                                  prefetch != nullptr ? prefetch : reinterpret_cast<const char*>(values));
     }
   }
-  if (!widened) {
+  if (ReadsInOrder<P>(rows)) {  // One group after another, as they lie (reading_inl.h).
+    for (int64_t g = 0; g < groups; ++g) {
+      Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + g * kGroup + from * kStep, to - from, 1,
+                             sums.At(0, g * 16), nullptr);
+    }
+  } else if (!widened) {
     Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, prefetch);
   }
   if (P::kPerStep == 1 || (seen.last + 1) % 2 == 0) return;
@@ -149,7 +154,7 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
 
 template <typename P>
 static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t block,
-                               const int64_t next) {
+                               const std::byte* next) {
   using W = typename P::W;
   constexpr int kLine = 64 * P::kPerStep;
   // Tokens that see anything of this block: at or after its start, and not past it by more than the window.
@@ -167,6 +172,7 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   const auto* queries = static_cast<const typename P::A*>(t.q) + begin_row * steps;
   float* scores = t.scores + begin_row * 64;
   const Sums products{.to = scores, .to_stride = 64};
+  const bool in_order = ReadsInOrder<P>(rows);
   if constexpr (kExpands && P::kPerStep == 2) {
     if (rows >= kWidenFrom)
       RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, products, scores, 64,
@@ -174,7 +180,7 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   }
   if (!kExpands || P::kPerStep == 1 || rows < kWidenFrom) {
     Rows<P, kLine, 16 * P::kPerStep>(rows, queries, steps, keys, steps, 4, products,
-                                     reinterpret_cast<const char*>(values));
+                                     in_order ? nullptr : reinterpret_cast<const char*>(values));
   }
   bool whole = true;
   for (int64_t i = token; i < end; ++i) {
@@ -182,7 +188,9 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
     whole = whole && seen.first == 0 && seen.last == 63;
     for (int64_t h = 0; h < t.group; ++h) SoftmaxBlock<P>(t, p, i * t.group + h, seen, log_degrees);
   }
-  const char* ahead = reinterpret_cast<const char*>(BlockAt(t, next));
+  // In order, only where to go on must be told.
+  const char* ahead = reinterpret_cast<const char*>(next);
+  for (int64_t i = 0; in_order && i < kReadAhead; i += 64) PrefetchFar(ahead + i);
   if (whole) {
     AddValues<P>(t, p, begin_row, rows, values, {0, 63}, ahead);
     return;
@@ -192,30 +200,38 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   }
 }
 
-static void AttentionSuperblock(const AttentionTile& t, const int64_t superblock, const AttentionPartial& p) {
+// Of one KV head: the partial begun, and the blocks in codes.
+static void BeginSuperblock(const AttentionTile& t, const AttentionPartial& p, const int64_t superblock,
+                            const int64_t first, const int64_t coded_end) {
   const int64_t rows = t.tokens * t.group;
   for (int64_t r = 0; r < rows; ++r) {
     p.largest[r] = -__builtin_inff();
     p.total[r] = 0.0F;
   }
   for (int64_t i = 0; i < rows * p.value_stride; ++i) p.values[i] = 0.0F;
+  if (first == coded_end) return;
+  PrepareQueries(t);
+  AttendCodes(t, p, first, coded_end, superblock);
+}
+
+// The tiles of neighbouring KV heads, which differ in nothing else, block by block.
+static void AttentionSuperblock(const AttentionTile* tiles, const AttentionPartial* partials, const int64_t heads,
+                                const int64_t superblock) {
+  const AttentionTile& t = tiles[0];
   const int64_t from = t.window > 0 ? Most(0, t.first_position - t.window + 1) : 0;
   const int64_t first = Most(superblock * 16, from / 64);
   const int64_t last = Least(superblock * 16 + 15, (t.first_position + t.tokens - 1) / 64);
   const int64_t coded = t.body.head.key_bits > 0 ? t.body.pages : 0;
-  if (first < coded) PrepareQueries(t);
-  int64_t block = first;
-  if (block < coded) {
-    const int64_t end = Least(last + 1, coded);
-    AttendCodes(t, p, block, end, superblock);
-    block = end;
-  }
-  for (; block <= last; ++block) {
-    const int64_t next = block < last ? block + 1 : block;
-    if (t.bf16) {
-      AttendBlock<Bf16Product>(t, p, block, next);
-    } else {
-      AttendBlock<F32Product>(t, p, block, next);
+  const int64_t dense = Most(first, Least(last + 1, coded));
+  for (int64_t h = 0; h < heads; ++h) BeginSuperblock(tiles[h], partials[h], superblock, first, dense);
+  for (int64_t block = dense; block <= last; ++block) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const std::byte* next = h + 1 < heads ? BlockAt(tiles[h + 1], block) : BlockAt(t, Least(block + 1, last));
+      if (t.bf16) {
+        AttendBlock<Bf16Product>(tiles[h], partials[h], block, next);
+      } else {
+        AttendBlock<F32Product>(tiles[h], partials[h], block, next);
+      }
     }
   }
 }

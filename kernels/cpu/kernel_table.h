@@ -206,7 +206,9 @@ struct KernelTable {
   // null.
   double (*exp_sum)(const float* x, int64_t n, float largest, float temperature, float* terms);
   void (*qkv_row)(const QkvRow&);
-  void (*attention_superblock)(const AttentionTile&, int64_t superblock, const AttentionPartial&);
+  // Tiles of neighbouring KV heads, alike but for q, offset and body, with a partial each; they share scratch.
+  void (*attention_superblock)(const AttentionTile* tiles, const AttentionPartial* partials, int64_t heads,
+                               int64_t superblock);
   void (*attention_merge)(const AttentionPartial& into, const AttentionPartial& from, int64_t rows);
   // out = values / total (* sigmoid(gate)) for one row.
   void (*attention_finish)(const float* values, float total, const float* gate, int64_t n, void* out, bool bf16);

@@ -345,6 +345,12 @@ static inline Sums EndOf(const PanelProduct& p, float* acc) {
   return sums;
 }
 
+// Whether one tile takes all columns of a panel for this many rows, and so reads it once, from front to back.
+template <typename P>
+static inline bool ReadsInOrder(const int64_t rows) {
+  return rows <= P::kMostRows && kTileGroups[rows] * 16 == kPanelColumns;
+}
+
 template <typename P>
 static void PanelProductOf(const PanelProduct& p) {
   constexpr int kLine = kPanelColumns * P::kPerStep;  // Elements of w a step.
@@ -352,7 +358,7 @@ static void PanelProductOf(const PanelProduct& p) {
   // Few rows read a panel from front to back where a tile takes all of its columns, else in blocks of 16 KiB that stay
   // in the first-level cache over the tiles. Many: 64 KiB, in the second-level cache.
   const bool few = p.rows <= P::kMostRows;
-  const bool linear = few && kTileGroups[p.rows] * 16 == kPanelColumns;
+  const bool linear = ReadsInOrder<P>(p.rows);
   const int64_t block = linear ? steps : few ? 64 : 256;
   const int64_t read_ahead = linear ? kReadAhead : 16384;  // Or one block of few rows.
   alignas(64) float acc[kBlockRows * kPanelColumns];

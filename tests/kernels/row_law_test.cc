@@ -52,6 +52,16 @@ TEST_P(RowLaw, AttentionNeverReadsPastItsOwnPosition) {
   EXPECT_EQ(AttendInCuts(rig, shape, 33, 150, {1, 2, 3}, true), AttendInCuts(rig, shape, 33, 150, {1, 2, 3}, false));
 }
 
+// Heads are gone over together where tasks are many for the threads: all by one thread, one each by eight.
+TEST_P(RowLaw, AttentionHeadsDoNotSeeEachOther) {
+  const Rig one(GetParam(), 1);
+  const Rig eight(GetParam(), 8);
+  for (const AttentionShape& shape : {AttentionShape{14, 7, 24, 0, 0.2F}, AttentionShape{9, 9, 20, 200, 0.3F}}) {
+    const int32_t first = SubjectsAreSlow() ? 1080 : 960;
+    EXPECT_EQ(AttendInCuts(one, shape, first, 1090, {1, 3}), AttendInCuts(eight, shape, first, 1090, {1, 3}));
+  }
+}
+
 // A later token whose value is infinite must not reach earlier rows of the same tile.
 TEST_P(RowLaw, AttentionRowsDoNotSeeLaterTokensOfTheirTile) {
   const Rig rig(GetParam());
