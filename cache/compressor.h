@@ -37,7 +37,7 @@ struct CompressorTraits {
   bool query_agnostic = true;      // The view depends on keys and values alone: one for all who share the prefix.
   bool keeps_all_tokens = false;   // Budgets do not apply.
   int32_t observation_window = 0;  // Queries of this many last tokens (Observation::queries); fewer are taken too.
-  bool attention_mass = false;     // Observation::mass
+  int32_t spread_queries = 0;      // At most so many of all tokens' (Observation::spread_queries).
   bool second_pass = false;        // Observation::second_pass
   bool query_moments = false;      // Observation::query_mean and query_covariance
   int32_t sinks = 0;               // First tokens that are kept as they are.
@@ -56,9 +56,9 @@ struct Observation {
   std::span<const float> queries{};
   int32_t window = 0;
 
-  // Attention that each position received, summed over queries and over the query heads of a KV head:
-  // [kv_heads][verified tokens].
-  std::span<const float> mass{};
+  // Queries after rope of tokens 0, stride, 2 stride and so on, all that are verified: [query_heads][of them][dim].
+  std::span<const float> spread_queries{};
+  int64_t spread_stride = 1;
 
   // Largest attention that each position received while the context was repeated (KVzip): [kv_heads][verified tokens].
   std::span<const float> second_pass{};
@@ -68,6 +68,10 @@ struct Observation {
   std::span<const float> query_mean{};
   std::span<const float> query_covariance{};
 };
+
+// How far `queries` queries at most, spread over `tokens` tokens, stand apart: the smallest power of two that does. So
+// what was kept of a shorter text has all that is wanted of a longer one.
+int64_t SpreadStride(int64_t tokens, int64_t queries);
 
 // What a view takes, of all heads of a layer.
 struct ViewBytes {

@@ -226,10 +226,9 @@ Status CheckCompressor(const std::string& compressor, const ViewUse use, const s
     return InvalidArgument(std::string(field) + ": " + std::string(made.status().message()), std::string(field));
   }
   const cache::CompressorTraits& traits = (*made)->traits();
-  const bool goes_by_queries = traits.observation_window > 0 || traits.query_moments;
+  const bool goes_by_queries = traits.observation_window > 0 || traits.query_moments || traits.spread_queries > 0;
   std::string missing;
   if (use == ViewUse::kDrafts && goes_by_queries) missing = "queries, which are not recorded for drafts";
-  if (traits.attention_mass) missing = "the attention that tokens received, which is not recorded";
   if (traits.second_pass) missing = "a second pass over the prompt, which is not made";
   if (missing.empty()) return OkStatus();
   return InvalidArgument(

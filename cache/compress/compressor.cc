@@ -27,6 +27,13 @@ ViewBytes BytesOf(const kernels::PageShape& shape, const KvEncoding encoding, co
 
 }  // namespace
 
+int64_t SpreadStride(const int64_t tokens, const int64_t queries) {
+  Check(queries > 0, "some queries are spread", queries);
+  int64_t stride = 1;
+  while ((tokens + stride - 1) / stride > queries) stride *= 2;
+  return stride;
+}
+
 // NaN and what is below 0 count as nothing.
 Budget Budget::Share(const double share) { return Budget(-1, share > 0.0 ? std::min(share, 1.0) : 0.0); }
 
@@ -49,7 +56,7 @@ Compressor::Compressor(CompressorTraits traits, std::string provenance)
 
 bool Compressor::IsShownEnough(const Observation& observation) const {
   return (traits_.observation_window == 0 || (observation.window > 0 && !observation.queries.empty())) &&
-         (!traits_.attention_mass || !observation.mass.empty()) &&
+         (traits_.spread_queries == 0 || !observation.spread_queries.empty()) &&
          (!traits_.second_pass || !observation.second_pass.empty()) &&
          (!traits_.query_moments || (!observation.query_mean.empty() && !observation.query_covariance.empty()));
 }

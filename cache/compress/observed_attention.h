@@ -15,6 +15,9 @@ namespace invar::cache {
 std::vector<double> ObservedAttention(const SettledSlots& slots, const Observation& observation, int64_t h,
                                       int64_t queries);
 
+// Alike from the queries that are spread over all tokens.
+std::vector<double> SpreadAttention(const SettledSlots& slots, const Observation& observation, int64_t h);
+
 // exp(x - max) / sum of them, in place; all 0 where there is no largest number.
 void SoftmaxInPlace(std::vector<double>& x);
 

@@ -23,8 +23,9 @@ ServedView::ServedView(const models::Model& model, const Request::Approximation&
       compressor_(cache::MakeCompressor(wish.compressor).value()),
       first_(prompt_tokens),
       shown_(QueriesShown(compressor_->traits())),
+      shown_spread_(compressor_->traits().spread_queries > 0),
       kv_(model, *compressor_, cache::Budget::ShareOrAll(wish.kv_budget)),
-      log_(model.spec().attention),
+      log_(model.spec().attention, compressor_->traits().spread_queries),
       boundary_(first_) {}
 
 void ServedView::MakeReady(cache::CacheManager& cache, cache::PrefixLease& lease,
@@ -63,10 +64,10 @@ void ServedView::Replace(cache::CacheManager& cache, cache::PrefixLease& lease, 
 // Spans follow each other, and the log begins with one that runs before the first boundary: so at every boundary it has
 // the same queries, however the prompt was cut and whatever of it came from the cache.
 models::QueryObserver* ServedView::ObserverOf(const int32_t first, const int32_t end) {
-  if (shown_ == 0 || end <= runs_from()) return nullptr;
+  if (!IsShownQueries(compressor_->traits()) || end <= runs_from()) return nullptr;
   if (logged_ != first || first == 0) log_.Restart(first);
   logged_ = end;
-  log_.Trim(first - shown_);
+  if (!shown_spread_) log_.Trim(first - shown_);
   return &log_;
 }
 

@@ -35,7 +35,7 @@ class ServedView {
   // Where full KV ends to be all that the sequence has, at the earliest.
   int32_t first_boundary() const { return first_; }
   // All from here on must run: the compressor is to be shown their queries.
-  int32_t runs_from() const { return std::max(0, first_ - shown_); }
+  int32_t runs_from() const { return shown_spread_ ? 0 : std::max(0, first_ - shown_); }
   // Whether the sequence runs on it. If so, only positions behind it take places in its pages.
   bool serves() const { return claim_.has_value(); }
   // Positions that take no places in the sequence's pages.
@@ -71,7 +71,8 @@ class ServedView {
   const models::ModelSpec& spec_;
   const std::unique_ptr<cache::Compressor> compressor_;
   const int32_t first_;
-  const int32_t shown_;  // Latest queries that the compressor is shown.
+  const int32_t shown_;      // Latest queries that the compressor is shown.
+  const bool shown_spread_;  // It is shown queries of all tokens.
 
   CompressedKv kv_;
   QueryLog log_;

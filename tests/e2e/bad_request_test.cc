@@ -219,8 +219,9 @@ void AddPolicyCases(std::vector<Case>& cases) {
   wrong("unknown setting", approximate("centroid:size=3", 0.5F), "kv_policy.compressor");
   wrong("setting out of range", approximate("centroid:chunk=1", 0.5F), "kv_policy.compressor");
   wrong("settings without any", approximate("centroid:", 0.5F), "kv_policy.compressor");
-  wrong("compressor that must see attention", approximate("h2o", 0.5F), "kv_policy.compressor");
+  wrong("compressor that goes by a second pass", approximate("kvzip", 0.5F), "kv_policy.compressor");
   good("compressor that is shown queries", approximate("snapkv", 0.5F));
+  good("compressor that is shown queries of all tokens", approximate("h2o", 0.5F));
   wrong("compressor of 257 bytes", approximate(std::string(257, 'c'), 0.5F), "kv_policy.compressor");
   wrong("kv_budget of what keeps all", approximate("int8", 0.5F), "kv_policy.kv_budget");
   for (const float budget : {0.0F, -0.5F, 1.01F, NAN, INFINITY}) {

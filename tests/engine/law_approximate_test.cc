@@ -40,6 +40,7 @@ const std::vector<Wish>& Wishes() {
                                                           {"centroid:encoding=kivi4,floor_min=-1", 0.5F},
                                                           {"snapkv:window=40,recent=8", 0.25F},
                                                           {"tova", 0.3F},
+                                                          {"h2o:queries=24,recent=8", 0.25F},
                                                           {"expected_attention:encoding=int8", 0.4F},
                                                           {"streaming", 0.25F},
                                                           {"random_drop:encoding=int8", 0.4F},

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dense_page.h"
 #include "models/text.h"
 #include "tests/support/tiny_model.h"
 #include "tools/eval/bound_view.h"
 #include "tools/eval/evaluation.h"
 #include "tools/eval/scorers.h"
+#include "tools/eval/second_pass.h"
 #include "tools/eval/windows.h"
 
 namespace invar::eval {
@@ -123,12 +125,13 @@ TEST(Evaluation, ViewsThatLoseTokensAreSeenToLose) {
 }
 
 TEST(Evaluation, UpkeepHoldsTheBudgetWhileTheTextGrows) {
-  Rig rig(testing::AssetFolder("tiny-hybrid"), {"snapkv:recent=16", "tova:recent=16", "expected_attention:recent=16"},
-          {0.5}, {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  Rig rig(testing::AssetFolder("tiny-hybrid"),
+          {"snapkv:recent=16", "tova:recent=16", "h2o:recent=16", "expected_attention:recent=16"}, {0.5},
+          {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
   engine::QueryLog log(rig.tiny.model->spec().attention);
   Place place = rig.subject->Begin();
   rig.subject->Read(nullptr, place, rig.tokens, kPrefix, {}, &log);
-  for (size_t row = 1; row <= 3; ++row) {
+  for (size_t row = 1; row <= 4; ++row) {
     BoundView view(*rig.subject, *rig.candidates.rows[row].compressor, cache::Budget::Share(0.5), log, kPrefix / 2);
     for (int32_t end = kPrefix / 2 + 10; end <= kPrefix; end += 10) {
       view.Settle(end);
@@ -177,6 +180,31 @@ TEST(QueryLog, ShowsTheLatestQueriesHeadByHead) {
   EXPECT_TRUE(log.Show({}, 0, 14).queries.empty()) << "nobody asked";
 }
 
+// However the rows came, those that are kept are those of the text's length; a log of all rows shows the same.
+TEST(QueryLog, SpreadsSoManyQueriesOverAllTokens) {
+  const models::AttentionLayers attention{.shape = {.heads = 2, .kv_heads = 1, .head_dim = 1, .scale = 1.0F},
+                                          .page_offsets_bytes = {0},
+                                          .inverse_frequencies = {}};
+  engine::QueryLog all(attention);
+  engine::QueryLog some(attention, 4);
+  all.Restart(0);
+  const cache::CompressorTraits traits{.spread_queries = 4};
+  for (int64_t tokens = 1; tokens <= 40; ++tokens) {
+    const auto token = static_cast<float>(tokens - 1);
+    std::vector<float> row = {token, -token};
+    for (engine::QueryLog* log : {&all, &some})
+      log->Queries(0, {.data = row.data(), .dtype = kernels::DType::kF32, .rows = 1, .cols = 2, .stride = 2});
+    const engine::Shown shown = some.Show(traits, 0, tokens);
+    EXPECT_EQ(shown.queries, all.Show(traits, 0, tokens).queries) << tokens;
+    EXPECT_EQ(shown.observation.spread_stride, cache::SpreadStride(tokens, 4)) << tokens;
+  }
+  EXPECT_EQ(some.Show(traits, 0, 40).queries, (std::vector<float>{0, 16, 32, 0, -16, -32}));
+  some.Restart(0);
+  std::vector<float> rows = {0, 0, 1, -1, 2, -2, 3, -3, 4, -4};
+  some.Queries(0, {.data = rows.data(), .dtype = kernels::DType::kF32, .rows = 5, .cols = 2, .stride = 2});
+  EXPECT_EQ(some.Show(traits, 0, 5).queries, (std::vector<float>{0, 2, 4, 0, -2, -4}));
+}
+
 // Queries that rope turned as their positions say are one query: all moments are those of it, turned on.
 TEST(QueryLog, ShowsMomentsOfQueriesToCome) {
   engine::QueryLog log({.shape = {.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1.0F},
@@ -194,6 +222,85 @@ TEST(QueryLog, ShowsMomentsOfQueriesToCome) {
   const double angle = std::atan2(shown.observation.query_mean[1], shown.observation.query_mean[0]);
   EXPECT_NEAR(angle, 0.001 * (140 + 255.5), 1e-5) << "the middle of 512 positions from 140 on";
   for (const float x : shown.observation.query_covariance) EXPECT_NEAR(x, 0.0F, 1e-5);
+}
+
+// Keys of a layer, [positions][kv_heads][dim].
+std::vector<float> KeysOf(const Subject& subject, const size_t layer, const int64_t end) {
+  const kernels::PageShape shape = subject.page_shape();
+  const int64_t row = int64_t{shape.kv_heads} * shape.head_dim;
+  std::vector<float> keys(end * row);
+  std::vector<float> values(keys.size());
+  const kernels::KvRows into = {keys.data(), values.data(), end, shape.head_dim, row};
+  const engine::PageRows pages = subject.exact();
+  for (int64_t place = 0; place < end; ++place) {
+    kernels::ReadRows(shape,
+                      pages.arena + pages.pages[place / 64].value() * subject.spec().page_bytes +
+                          subject.spec().attention.page_offsets_bytes[layer],
+                      static_cast<int32_t>(place % 64), into.Slots(place, 1));
+  }
+  return keys;
+}
+
+// The definition, in double, from queries that a log kept.
+TEST(SecondPass, KeepsTheLargestAttentionThatTheRepetitionGives) {
+  constexpr int64_t kTokens = 150;
+  constexpr int64_t kPiece = 70;
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"noop"}, {1.0}, {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  const std::span<const TokenId> tokens = std::span(rig.tokens).first(kTokens);
+  Place end = rig.subject->Begin();
+  rig.subject->Read(nullptr, end, tokens, kTokens, {});
+  const models::AttentionLayers& attention = rig.tiny.model->spec().attention;
+  const kernels::AttentionShape& shape = attention.shape;
+  const size_t layers = attention.page_offsets_bytes.size();
+  std::vector<std::vector<double>> want(layers, std::vector<double>(shape.kv_heads * kTokens, 0.0));
+  for (int64_t begin = 0; begin < kTokens; begin += kPiece) {
+    std::vector<TokenId> inputs =
+        *rig.tokenizer->Encode(kRepeatRequest, models::ControlTokens::kStayText, /*add_special=*/false, {});
+    const int64_t from = begin == 0 ? 0 : begin - kLeadTokens;
+    inputs.insert(inputs.end(), tokens.begin() + from, tokens.begin() + std::min(kTokens, begin + kPiece));
+    engine::QueryLog log(attention);
+    log.Restart(kTokens);
+    Place place = end;
+    rig.subject->Read(nullptr, place, inputs, std::ssize(inputs), {}, &log);
+    const int64_t count = std::ssize(inputs);
+    for (size_t layer = 0; layer < layers; ++layer) {
+      const std::vector<float> keys = KeysOf(*rig.subject, layer, kTokens + count);
+      const engine::Shown shown =
+          log.Show({.observation_window = static_cast<int32_t>(count)}, static_cast<int32_t>(layer), kTokens + count);
+      for (int64_t q = 0; q < shape.heads * count; ++q) {
+        const int64_t h = q / count / (shape.heads / shape.kv_heads);
+        std::vector<double> weights;
+        double total = 0.0;
+        for (int64_t i = 0; i <= kTokens + q % count; ++i) {
+          double logit = 0.0;
+          for (int64_t d = 0; d < shape.head_dim; ++d)
+            logit +=
+                double{shown.queries[q * shape.head_dim + d]} * keys[(i * shape.kv_heads + h) * shape.head_dim + d];
+          weights.push_back(std::exp(logit * shape.scale));
+          total += weights.back();
+        }
+        for (int64_t i = 0; i < kTokens; ++i)
+          want[layer][h * kTokens + i] = std::max(want[layer][h * kTokens + i], weights[i] / total);
+      }
+    }
+  }
+  const std::vector<std::vector<float>> got = SecondPass(*rig.subject, *rig.tokenizer, end, tokens, kPiece);
+  ASSERT_EQ(got.size(), layers);
+  for (size_t layer = 0; layer < layers; ++layer) {
+    ASSERT_EQ(got[layer].size(), want[layer].size());
+    for (size_t i = 0; i < want[layer].size(); ++i)
+      ASSERT_NEAR(got[layer][i], want[layer][i], 1e-4) << layer << ' ' << i;
+  }
+}
+
+TEST(SecondPass, IsShownOfTheContextAndNothingLonger) {
+  Rig rig(testing::AssetFolder("tiny-hybrid"), {"noop"}, {1.0}, {.tasks = 0, .draft_tokens = {1}, .path_tokens = 1});
+  engine::QueryLog log(rig.tiny.model->spec().attention);
+  log.Restart(0);
+  log.TakeSecondPass(3, {{1.0F, 2.0F, 3.0F}});
+  EXPECT_EQ(log.Show({.second_pass = true}, 0, 3).observation.second_pass.size(), 3U);
+  EXPECT_TRUE(log.Show({.second_pass = true}, 0, 4).observation.second_pass.empty());
+  EXPECT_TRUE(log.Show({}, 0, 3).observation.second_pass.empty()) << "nobody asked";
 }
 
 TEST(Candidates, StandBetweenTheFullKvAndTheFloor) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/compressed/query_log.h"
 
@@ -11,13 +12,6 @@ namespace invar::eval {
 namespace {
 
 constexpr std::string_view kFloor = "random_drop";
-
-// Empty: everything the kind asks for can be shown to it.
-std::string_view Missing(const cache::CompressorTraits& traits) {
-  if (traits.attention_mass) return "the attention that every position received";
-  if (traits.second_pass) return "a second pass over the context";
-  return {};
-}
 
 }  // namespace
 
@@ -37,10 +31,6 @@ StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compresso
   for (const std::string& name : names) {
     StatusOr<std::unique_ptr<cache::Compressor>> made = cache::MakeCompressor(name);
     if (!made.ok()) return InvalidArgument("--compressor: " + made.status().message());
-    if (const std::string_view missing = Missing((*made)->traits()); !missing.empty()) {
-      return Unimplemented(fmt::format(
-          "--compressor: {} must be shown {}, which this command does not measure; leave it out", name, missing));
-    }
     Candidate candidate{.name = name, .compressor = made->get()};
     candidates.compressors.push_back(*std::move(made));
     if (!candidate.has_budget()) {
@@ -57,8 +47,15 @@ StatusOr<Candidates> MakeCandidates(const std::span<const std::string> compresso
 
 int32_t Candidates::queries_shown() const {
   int32_t window = 0;
-  for (const auto& compressor : compressors) window = std::max(window, engine::QueriesShown(compressor->traits()));
+  for (const auto& compressor : compressors) {
+    if (compressor->traits().spread_queries > 0) return std::numeric_limits<int32_t>::max();
+    window = std::max(window, engine::QueriesShown(compressor->traits()));
+  }
   return window;
+}
+
+bool Candidates::second_pass() const {
+  return std::ranges::any_of(compressors, [](const auto& compressor) { return compressor->traits().second_pass; });
 }
 
 }  // namespace invar::eval

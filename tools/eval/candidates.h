@@ -25,12 +25,14 @@ struct Candidates {
   std::vector<std::unique_ptr<const cache::Compressor>> compressors;
   std::vector<Candidate> rows;  // In the order they are printed.
 
-  // Queries of so many last tokens are shown to any of them.
+  // Queries of so many last tokens are shown to any of them: of more than there are, where one is shown those of all.
   int32_t queries_shown() const;
+  // Whether one goes by a second pass over the context.
+  bool second_pass() const;
 };
 
 // Errors: INVALID_ARGUMENT (a compressor there is not, or its settings; a budget
-// outside (0, 1]), UNIMPLEMENTED (a kind that must be shown what nothing measures yet); each names the option.
+// outside (0, 1]), naming the option.
 StatusOr<Candidates> MakeCandidates(std::span<const std::string> compressors, std::span<const double> budgets);
 
 }  // namespace invar::eval

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "tools/eval/bound_view.h"
+#include "tools/eval/lay_tasks.h"
+#include "tools/eval/second_pass.h"
 
 namespace invar::eval {
 
@@ -32,6 +34,8 @@ Place Evaluation::Prefill(const std::span<const TokenId> tokens) {
   subject_.Read(nullptr, place, tokens.first(first), first, {});
   log_.Restart(first);
   subject_.Read(nullptr, place, tokens.last(window), window, {}, &log_);
+  if (candidates_.second_pass())
+    log_.TakeSecondPass(std::ssize(tokens), SecondPass(subject_, tokenizer_, place, tokens));
   return place;
 }
 

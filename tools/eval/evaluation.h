@@ -22,9 +22,6 @@ struct EvaluationPlan {
   int32_t path_tokens = 0;            // Greedy tokens that drafts are judged by.
 };
 
-// Tokens that an answer may have beyond the right one's, so that a wrong beginning may still come to it.
-inline constexpr int32_t kAnswerSpareTokens = 16;
-
 class Evaluation {
  public:
   // Requires: all outlive this.

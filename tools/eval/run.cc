@@ -5,61 +5,13 @@
 
 #include <algorithm>
 
-#include "base/split_mix64.h"
 #include "tools/eval/evaluation.h"
-#include "tools/eval/fit_task.h"
+#include "tools/eval/lay_tasks.h"
+#include "tools/eval/second_pass.h"
 #include "tools/eval/windows.h"
 
 namespace invar::eval {
 namespace {
-
-struct LaidTask {
-  size_t kind;
-  Task task;
-  Prompt prompt;
-
-  int64_t tokens() const {
-    return std::ssize(prompt.context) + std::ssize(prompt.question) + std::ssize(prompt.gold) + kAnswerSpareTokens;
-  }
-};
-
-StatusOr<std::vector<const TaskKind*>> KindsOf(const EvalOptions& options) {
-  std::vector<const TaskKind*> kinds;
-  for (const std::string& name : options.tasks) {
-    const TaskKind* kind = FindTaskKind(name);
-    if (kind == nullptr) {
-      std::string message = "--tasks: there is no task \"" + name + "\"; there are:";
-      for (const TaskKind& known : TaskKinds()) message += " " + std::string(known.name);
-      return InvalidArgument(message);
-    }
-    kinds.push_back(kind);
-  }
-  if (options.tasks.empty())
-    for (const TaskKind& kind : TaskKinds()) kinds.push_back(&kind);
-  return kinds;
-}
-
-StatusOr<std::vector<LaidTask>> LayTasks(const EvalModel& model, const EvalOptions& options, const NoiseText& noise,
-                                         const std::span<const TaskKind* const> kinds) {
-  StatusOr<PromptFrame> frame = PromptFrame::Make(model.tokenizer, options.plain ? nullptr : model.chat);
-  if (!frame.ok()) return frame.status();
-  const TaskSize size{.tokens = options.context_tokens, .count = [&](const std::string& text) -> StatusOr<int64_t> {
-                        StatusOr<std::vector<TokenId>> tokens = frame->Context(text);
-                        if (!tokens.ok()) return tokens.status();
-                        return std::ssize(*tokens);
-                      }};
-  std::vector<LaidTask> laid;
-  for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    for (int32_t sample = 0; sample < options.samples; ++sample) {
-      StatusOr<Task> task = FitTask(*kinds[kind], MixBits(options.seed) + sample, noise, size);
-      if (!task.ok()) return task.status();
-      StatusOr<Prompt> prompt = frame->Lay(*task);
-      if (!prompt.ok()) return prompt.status();
-      laid.push_back({kind, *std::move(task), *std::move(prompt)});
-    }
-  }
-  return laid;
-}
 
 // Made text to draft on, where nobody gave one.
 StatusOr<std::vector<TextWindow>> MadeWindows(const EvalModel& model, const EvalOptions& options) {
@@ -79,8 +31,11 @@ StatusOr<std::vector<TextWindow>> MadeWindows(const EvalModel& model, const Eval
 }
 
 // Of one sequence: the longest of all that is read.
-int32_t TokensMax(const EvalOptions& options, const std::span<const LaidTask> tasks) {
+int32_t TokensMax(const EvalOptions& options, const Candidates& candidates, const std::span<const LaidTask> tasks) {
   int64_t tokens = int64_t{options.context_tokens} + options.suffix_tokens;
+  if (candidates.second_pass()) {
+    tokens = std::max<int64_t>(tokens, int64_t{options.context_tokens} + SecondPassTokens(options.context_tokens));
+  }
   if (!options.draft_tokens.empty())
     tokens = std::max(tokens, int64_t{options.context_tokens} + options.path_tokens + 1);
   for (const LaidTask& task : tasks) tokens = std::max(tokens, task.tokens());
@@ -92,7 +47,7 @@ int32_t TokensMax(const EvalOptions& options, const std::span<const LaidTask> ta
 Status CheckOptions(const EvalOptions& options) {
   const StatusOr<Candidates> candidates = MakeCandidates(options.compressors, options.budgets);
   if (!candidates.ok()) return candidates.status();
-  const StatusOr<std::vector<const TaskKind*>> kinds = KindsOf(options);
+  const StatusOr<std::vector<const TaskKind*>> kinds = KindsOf(options.tasks);
   if (!kinds.ok()) return kinds.status();
   return ReadTexts(options.text_paths).status();
 }
@@ -101,7 +56,7 @@ StatusOr<EvalResults> RunEval(const EvalModel& model, const EvalOptions& options
                               const std::function<void(int64_t done, int64_t total)>& progress) {
   const StatusOr<Candidates> candidates = MakeCandidates(options.compressors, options.budgets);
   if (!candidates.ok()) return candidates.status();
-  const StatusOr<std::vector<const TaskKind*>> kinds = KindsOf(options);
+  const StatusOr<std::vector<const TaskKind*>> kinds = KindsOf(options.tasks);
   if (!kinds.ok()) return kinds.status();
   // Before tasks are composed: too long a context is said at once.
   if (options.context_tokens > model.model.spec().max_sequence_tokens) {
@@ -118,11 +73,13 @@ StatusOr<EvalResults> RunEval(const EvalModel& model, const EvalOptions& options
                                                                 .suffix_tokens = options.suffix_tokens});
   if (!windows.ok()) return windows.status();
   const NoiseText noise(*text);
-  StatusOr<std::vector<LaidTask>> tasks = LayTasks(model, options, noise, *kinds);
+  StatusOr<std::vector<LaidTask>> tasks = LayTasks(
+      model.tokenizer, options.plain ? nullptr : model.chat,
+      {.context_tokens = options.context_tokens, .samples = options.samples, .seed = options.seed}, noise, *kinds);
   if (!tasks.ok()) return tasks.status();
 
-  StatusOr<std::unique_ptr<Subject>> subject =
-      Subject::Make(model.model, model.backend, {.tokens_max = TokensMax(options, *tasks), .rows_max = model.rows_max});
+  StatusOr<std::unique_ptr<Subject>> subject = Subject::Make(
+      model.model, model.backend, {.tokens_max = TokensMax(options, *candidates, *tasks), .rows_max = model.rows_max});
   if (!subject.ok()) return subject.status();
   const RowJudge judge(model.sampler, model.tokenizer.vocabulary_size(), model.stops);
   Evaluation evaluation(

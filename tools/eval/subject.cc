@@ -18,7 +18,8 @@ StatusOr<std::unique_ptr<Subject>> Subject::Make(models::Model& model, const ker
   }
   if (limits.tokens_max > spec.max_sequence_tokens) {
     return InvalidArgument(
-        fmt::format("--context-tokens: with question and answer {} tokens, wanted at most the model's {}; give fewer",
+        fmt::format("--context-tokens: with question and answer, or a second pass, {} tokens, wanted at most the "
+                    "model's {}; give fewer",
                     limits.tokens_max, spec.max_sequence_tokens));
   }
   auto subject = std::unique_ptr<Subject>(new Subject(model, backend, limits));
@@ -48,7 +49,7 @@ kernels::PageShape Subject::page_shape() const {
 }
 
 void Subject::Read(BoundView* const view, Place& place, const std::span<const TokenId> tokens, const int64_t from,
-                   const OnRow& on_row, engine::QueryLog* log) {
+                   const OnRow& on_row, models::QueryObserver* const observer) {
   std::memcpy(state_.get(), place.state.data(), place.state.size());
   const auto count = std::ssize(tokens);
   for (int64_t begin = 0; begin < count;) {
@@ -59,7 +60,7 @@ void Subject::Read(BoundView* const view, Place& place, const std::span<const To
                              .pages = exact_pages_,
                              .state = SlotId(0),
                              .logits_rows = static_cast<int32_t>(rows - skipped),
-                             .observer = log};
+                             .observer = observer};
     if (view != nullptr) {
       span.view = view->LayersAt(place.position);
       span.pages = tail_pages_;

@@ -12,7 +12,6 @@
 #include "base/status.h"
 #include "base/zeroed_memory.h"
 #include "engine/compressed/compressed_kv.h"
-#include "engine/compressed/query_log.h"
 #include "models/model.h"
 
 namespace invar::eval {
@@ -42,11 +41,11 @@ class Subject {
   Place Begin() const;
 
   // Reads `tokens` from `place` on and moves it: on the exact KV, which the tokens become part of, or on `view`, whose
-  // tail holds them until it is bound again. `on_row` is told of the logits of tokens [from, tokens.size()), `log` of
-  // their queries, from the first on. Requires: view: place.position >= view->tokens(), everything between was read
+  // tail holds them until it is bound again. `on_row` is told of the logits of tokens [from, tokens.size()), `observer`
+  // of the queries of all. Requires: view: place.position >= view->tokens(), everything between was read
   // on it.
   void Read(BoundView* view, Place& place, std::span<const TokenId> tokens, int64_t from, const OnRow& on_row,
-            engine::QueryLog* log = nullptr);
+            models::QueryObserver* observer = nullptr);
 
   const models::ModelSpec& spec() const { return model_.spec(); }
   kernels::PageShape page_shape() const;

@@ -299,7 +299,7 @@ TEST_P(Compressors, StandGarbage) {
   std::fill_n(layer.keys.begin() + 100 * kShape.head_dim, 50 * kShape.head_dim, 0.0F);
   Observed observed(layer, 400, 1);
   for (std::vector<float>* x :
-       {&observed.queries, &observed.mass, &observed.second_pass, &observed.mean, &observed.covariance}) {
+       {&observed.queries, &observed.spread, &observed.second_pass, &observed.mean, &observed.covariance}) {
     for (size_t i = 0; i < x->size(); i += 41) (*x)[i] = bad[i % std::size(bad)];
   }
   const auto hash = [&] {
@@ -317,7 +317,7 @@ TEST_P(Compressors, StandGarbage) {
 TEST_P(Compressors, GoByRecencyWhereNothingWasObserved) {
   const CompressContext blind = {.layer = LayerIndex(3), .budget = Budget::Slots(500)};
   CompressedLayer view = compressor_->Prefill(kShape, TestLayer().rows(0, kTokens), blind);
-  EXPECT_EQ(compressor_->IsShownEnough({}), !traits().second_pass && !traits().attention_mass &&
+  EXPECT_EQ(compressor_->IsShownEnough({}), !traits().second_pass && traits().spread_queries == 0 &&
                                                 !traits().query_moments && traits().observation_window == 0);
   if (compressor_->IsShownEnough({})) {
     EXPECT_EQ(view, Prefilled(kTokens, Budget::Slots(500)));
@@ -350,7 +350,7 @@ TEST_P(CompressorsOfHeads, DoNotMindTheOrderOfHeads) {
   std::rotate(swapped.values.begin(), swapped.values.begin() + half, swapped.values.end());
   Observed observed(TestLayer(), kTokens, 5);
   for (std::vector<float>* x :
-       {&observed.queries, &observed.mass, &observed.second_pass, &observed.mean, &observed.covariance}) {
+       {&observed.queries, &observed.spread, &observed.second_pass, &observed.mean, &observed.covariance}) {
     std::rotate(x->begin(), x->begin() + static_cast<int64_t>(x->size() / 2), x->end());
   }
   const CompressedLayer view = Prefilled(kTokens, Budget::Share(0.3));

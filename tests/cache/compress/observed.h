@@ -10,6 +10,7 @@ namespace invar::cache {
 
 struct Observed {
   static constexpr int32_t kWindow = 64;
+  static constexpr int64_t kSpread = 128;
 
   // Two query heads a KV head; `tokens` verified.
   Observed(const Layer& layer, const int64_t tokens, const uint64_t seed) {
@@ -24,7 +25,8 @@ struct Observed {
       }
     };
     fill(queries, query_heads * window * layer.dim(), false);
-    fill(mass, layer.shape.kv_heads * tokens, true);
+    stride = SpreadStride(tokens, kSpread);
+    fill(spread, query_heads * ((tokens + stride - 1) / stride) * layer.dim(), false);
     fill(second_pass, layer.shape.kv_heads * tokens, true);
     fill(mean, query_heads * layer.dim(), false);
     covariance.assign(query_heads * layer.dim() * layer.dim(), 0.0F);
@@ -37,7 +39,8 @@ struct Observed {
     return {.query_heads = query_heads,
             .queries = queries,
             .window = window,
-            .mass = mass,
+            .spread_queries = spread,
+            .spread_stride = stride,
             .second_pass = second_pass,
             .query_mean = mean,
             .query_covariance = covariance};
@@ -45,7 +48,8 @@ struct Observed {
 
   int32_t query_heads = 0;
   int32_t window = 0;
-  std::vector<float> queries, mass, second_pass, mean, covariance;
+  int64_t stride = 1;
+  std::vector<float> queries, spread, second_pass, mean, covariance;
 };
 
 }  // namespace invar::cache

@@ -38,15 +38,42 @@ TEST(Streaming, KeepsSinksAndTheLatest) {
   EXPECT_EQ(Kept(view, 1), Kept(view, 0));
 }
 
-TEST(HeavyHitters, AreKeptByHead) {
-  std::vector<float> mass(2 * kTokens, 0.1F);
-  mass[50] = mass[60] = 5.0F;
-  mass[kTokens + 70] = mass[kTokens + 80] = 5.0F;
-  for (const char* kind : {"h2o:sinks=1,recent=2", "kvzip:sinks=1,recent=2"}) {
-    const CompressedLayer view = Prefilled(kind, {.mass = mass, .second_pass = mass}, 5);
-    EXPECT_EQ(Kept(view, 0), (std::set<uint32_t>{0, 50, 60, 198, 199})) << kind;
-    EXPECT_EQ(Kept(view, 1), (std::set<uint32_t>{0, 70, 80, 198, 199})) << kind;
+TEST(KvZip, KeepsByHeadWhatTheSecondPassLookedAt) {
+  std::vector<float> largest(2 * kTokens, 0.1F);
+  largest[50] = largest[60] = 5.0F;
+  largest[kTokens + 70] = largest[kTokens + 80] = 5.0F;
+  const CompressedLayer view = Prefilled("kvzip:sinks=1,recent=2", {.second_pass = largest}, 5);
+  EXPECT_EQ(Kept(view, 0), (std::set<uint32_t>{0, 50, 60, 198, 199}));
+  EXPECT_EQ(Kept(view, 1), (std::set<uint32_t>{0, 70, 80, 198, 199}));
+}
+
+// Queries of every eighth token. Those of the first half look for one token, later ones for another; and some of the
+// first half for one that comes after them, which they cannot see.
+TEST(H2o, KeepsWhatQueriesOfAllTokensLookedAt) {
+  constexpr int64_t kStride = 8;
+  SplitMix64 random(7);
+  std::vector<float> queries;
+  for (int64_t q = 0; q < 2; ++q) {
+    for (int64_t token = 0; token < kTokens; token += kStride) {
+      const int64_t early = token % (2 * kStride) == 0 ? 5 + q : 190;
+      const std::vector<float> query =
+          QueryFor(RandomLayer(), q, token < kTokens / 2 ? early : 95 + q, token, 2.0, 0.1, random);
+      queries.insert(queries.end(), query.begin(), query.end());
+    }
   }
+  const Observation observation = {.query_heads = 2, .spread_queries = queries, .spread_stride = kStride};
+  const CompressedLayer view = Prefilled("h2o:sinks=0,recent=1", observation, 3);
+  EXPECT_EQ(Kept(view, 0), (std::set<uint32_t>{5, 95, 199}));
+  EXPECT_EQ(Kept(view, 1), (std::set<uint32_t>{6, 96, 199}));
+}
+
+TEST(SpreadStride, IsTheSmallestPowerOfTwoThatDoes) {
+  EXPECT_EQ(SpreadStride(0, 4), 1);
+  EXPECT_EQ(SpreadStride(4, 4), 1);
+  EXPECT_EQ(SpreadStride(5, 4), 2);
+  EXPECT_EQ(SpreadStride(8, 4), 2);
+  EXPECT_EQ(SpreadStride(9, 4), 4);
+  EXPECT_EQ(SpreadStride(8192, 128), 64);
 }
 
 // Queries of four heads, two a KV head: heads of KV head 0 look for token 40, of KV head 1 for token 90.
