@@ -66,6 +66,31 @@ TEST(Eval, PrintsATableAndWritesTheKeysScriptsRead) {
   EXPECT_EQ(second, json) << "a seed gives one answer";
 }
 
+TEST(Eval, CountsRightAnswersAsTheyAreServed) {
+  const testing::TemporaryFolder folder;
+  const Ran ran = Eval(
+      "--served --compressor streaming:recent=8 --compressor k8v4 --compressor h2o --tasks niah_single_3,counting "
+      "--budget 0.25 --samples 2 --context-tokens 500 --draft-tokens 1,4 --json " +
+      folder.path() + "/out.json");
+  ASSERT_EQ(ran.exit_code, 0) << ran.output;
+  const nlohmann::json json = nlohmann::json::parse(Read(folder.path() + "/out.json"));
+  EXPECT_EQ(json["full"]["answers"], 4);
+  EXPECT_EQ(json["full"]["differing"], 0);
+  const nlohmann::json& rows = json["rows"];
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows[3]["compressor"], "random_drop");
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row["approximate"]["answers"], 4);
+    EXPECT_EQ(row["lossless"].is_null(), row["compressor"] == "h2o") << "drafts are not shown queries";
+    if (row["lossless"].is_null()) continue;
+    EXPECT_EQ(row["lossless"]["answers"], 8) << "two lengths of drafts";
+    EXPECT_EQ(row["lossless"]["differing"], 0);
+    EXPECT_EQ(row["lossless"]["lost"], 0);
+    EXPECT_GT(row["lossless"]["drafted_tokens"], 0);
+  }
+  EXPECT_GT(rows[0]["approximate"]["differing"], 0) << "it is seen where tokens differ";
+}
+
 TEST(Eval, NamesWhatIsWrong) {
   const auto says = [](const std::string& arguments, const std::string& words) {
     const Ran ran = Eval(arguments);
@@ -77,6 +102,7 @@ TEST(Eval, NamesWhatIsWrong) {
   says("--compressor noop --budget 1.5", "--budget: wanted shares of the full KV above 0 and at most 1, found 1.5");
   says("--compressor noop --budget 0", "found 0");
   says("--compressor noop --budget nan", "found nan");
+  says("--served --compressor kvzip", "--compressor: kvzip goes by a second pass over the prompt");
   says("--compressor noop --tasks niah", "--tasks: there is no task \"niah\"; there are: niah_single_1");
   says("--compressor noop --context-tokens 5000", "--context-tokens: 5000, wanted at most the model's 4096");
   says("--compressor noop --context-tokens 4090", "--context-tokens: with question and answer, or a second pass, ");

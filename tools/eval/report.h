@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tools/eval/run.h"
+#include "tools/eval/served.h"
 
 namespace invar::eval {
 
@@ -20,5 +21,9 @@ nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& opt
 std::string ToTable(const EvalOptions& options, const EvalResults& results);
 // A whole SVG document: a column of bars a measure, a line a candidate.
 std::string ToPicture(const EvalHeading& heading, const EvalOptions& options, const EvalResults& results);
+
+// Of answers as they are served.
+nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& options, const ServedResults& results);
+std::string ToTable(const ServedResults& results);
 
 }  // namespace invar::eval

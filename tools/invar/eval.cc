@@ -25,6 +25,7 @@ struct Options {
   eval::EvalOptions eval;
   std::string json_path;
   std::string plot_path;
+  bool served = false;
 };
 
 // A file that is written at the end, but opened before the work: nobody waits for numbers that have no place. Without a
@@ -67,21 +68,27 @@ Status Run(const Options& options) {
   StatusOr<kernels::RowSampler> sampler = kernels::RowSampler::Create(options.local.isa);
   if (!sampler.ok()) return sampler.status();
   ProgressBar bar("evaluating");
-  const StatusOr<eval::EvalResults> results =
-      eval::RunEval({.model = local->model(),
-                     .backend = local->backend(),
-                     .tokenizer = **tokenizer,
-                     .chat = chat->get(),
-                     .stops = defaults->eos,
-                     .sampler = *sampler,
-                     .rows_max = options.local.max_batch_tokens},
-                    options.eval, [&bar](const int64_t done, const int64_t total) { bar.Show(done, total); });
-  if (!results.ok()) return results.status();
+  const auto progress = [&bar](const int64_t done, const int64_t total) { bar.Show(done, total); };
   const models::ModelSpec& spec = local->model().spec();
   const eval::EvalHeading heading{.model = folder,
                                   .fingerprint = spec.fingerprint,
                                   .numerics_id = spec.numerics_id,
                                   .date = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
+  const eval::EvalModel model{.model = local->model(),
+                              .backend = local->backend(),
+                              .tokenizer = **tokenizer,
+                              .chat = chat->get(),
+                              .stops = defaults->eos,
+                              .sampler = *sampler,
+                              .rows_max = options.local.max_batch_tokens};
+  if (options.served) {
+    const StatusOr<eval::ServedResults> served = eval::RunServed(model, local->TakeModel(), options.eval, progress);
+    if (!served.ok()) return served.status();
+    std::fputs(eval::ToTable(*served).c_str(), stdout);
+    return json->Write(eval::ToJson(heading, options.eval, *served).dump(1) + "\n");
+  }
+  const StatusOr<eval::EvalResults> results = eval::RunEval(model, options.eval, progress);
+  if (!results.ok()) return results.status();
   std::fputs(eval::ToTable(options.eval, *results).c_str(), stdout);
   if (Status s = json->Write(eval::ToJson(heading, options.eval, *results).dump(1) + "\n"); !s.ok()) return s;
   return plot->Write(eval::ToPicture(heading, options.eval, *results));
@@ -127,8 +134,12 @@ int RunEval(int argc, char** argv) {
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   app.add_flag("--plain", eval.plain, "without the model's chat template");
+  CLI::Option* const served =
+      app.add_flag("--served", options.served,
+                   "answer the tasks through the engine instead: on full KV, APPROXIMATE, and LOSSLESS with drafts of "
+                   "--draft-tokens");
   app.add_option("--json", options.json_path, "file to write all numbers to");
-  app.add_option("--plot", options.plot_path, "SVG file to write a picture to");
+  app.add_option("--plot", options.plot_path, "SVG file to write a picture to")->excludes(served);
   AddLocalModelOptions(app, options.local);
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
   return ExitOf("eval", Run(options));
