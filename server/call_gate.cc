@@ -40,11 +40,13 @@ CallEntry CallGate::Enter(const grpc::CallbackServerContext& context, const Rpc 
   const std::shared_ptr<const config::Config> config = config_.config();
   StatusOr<Caller> caller = Admit(context, *config);
   const TimeNs now = clock_.Now();
-  CallEntry entry{.at = now, .deadline = DeadlineOf(context, config->limits.request_timeout, now)};
-  if (caller.ok()) entry.caller = *std::move(caller);
-  entry.open = {.tenant = entry.caller.tenant, .rpc = rpc, .bytes = static_cast<int64_t>(request.SpaceUsedLong())};
-  entry.verdict = open_calls_.Begins(entry.open, caller.ok() ? OkStatus() : caller.status(), *config);
-  return entry;
+  OpenCall open = open_calls_.Begin(
+      {.tenant = caller.ok() ? caller->tenant : "", .rpc = rpc, .bytes = static_cast<int64_t>(request.SpaceUsedLong())},
+      caller.ok() ? OkStatus() : caller.status(), *config);
+  return {.at = now,
+          .deadline = DeadlineOf(context, config->limits.request_timeout, now),
+          .caller = caller.ok() ? *std::move(caller) : Caller(),
+          .open = std::move(open)};
 }
 
 }  // namespace invar::server

@@ -30,8 +30,7 @@ struct CallEntry {
   TimeNs at = 0;
   TimeNs deadline = kNever;  // The caller's or that of limits.request_timeout, whichever is earlier.
   Caller caller{};           // Nobody where it is not known, or no call is served now.
-  OpenCall open{};
-  OpenCalls::Verdict verdict{};
+  OpenCall open;             // Counts it while it lives, and says whether it was let in.
 };
 
 class CallGate {
@@ -48,7 +47,7 @@ class CallGate {
   bool WaitIdle(const std::chrono::milliseconds timeout) { return open_calls_.WaitIdle(timeout); }
 
   // Judges a call and counts it as open, let in or not, until its ServedCall ends.
-  // Verdicts: OK; UNAUTHENTICATED; UNAVAILABLE while loading or draining; those of OpenCalls::Begins.
+  // Its status: OK; UNAUTHENTICATED; UNAVAILABLE while loading or draining; those of OpenCalls::Begin.
   CallEntry Enter(const grpc::CallbackServerContext& context, Rpc rpc, const google::protobuf::Message& request);
 
   // Null while loading; never null for a call that was let in.
@@ -58,7 +57,6 @@ class CallGate {
   std::shared_ptr<const config::Config> config() const { return config_.config(); }
   Metrics& metrics() { return metrics_; }
   const Clock& clock() const { return clock_; }
-  OpenCalls& open_calls() { return open_calls_; }
   const OpenCalls& open_calls() const { return open_calls_; }
   StalledReaders& stalled_readers() { return stalled_readers_; }
 

@@ -96,7 +96,7 @@ class GenerateService::GenerateCall final : public grpc::ServerWriteReactor<v1::
   // One line of facts, never of text. Callers that are not let in could write the log full, so theirs is for debugging.
   void LogEnd(const Status& status) {
     if (!gate().config()->log.requests) return;
-    const auto level = open().let_in ? spdlog::level::info : spdlog::level::debug;
+    const auto level = entry().open.let_in() ? spdlog::level::info : spdlog::level::debug;
     const std::shared_ptr<spdlog::logger> logger = Logger("server");
     if (!logger->should_log(level)) return;
     RequestSummary summary;

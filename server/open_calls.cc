@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -20,9 +21,9 @@ int64_t TenantShare(const config::Config& config, const int64_t whole) {
   return std::max<int64_t>(1, whole / 100 * percent + whole % 100 * percent / 100);
 }
 
-void OpenCalls::Held::Add(const OpenCall& call, const int64_t sign) {
-  calls[call.rpc] += sign;
-  bytes += sign * call.bytes;
+void OpenCalls::Held::Add(const Claim& claim, const int64_t sign) {
+  calls[claim.rpc] += sign;
+  bytes += sign * claim.bytes;
 }
 
 Status OpenCalls::JudgeBytes(const int64_t bytes, const int64_t held, const config::Config& config) {
@@ -43,17 +44,17 @@ Status OpenCalls::JudgeBytes(const int64_t bytes, const int64_t held, const conf
   return OkStatus();
 }
 
-Status OpenCalls::JudgeCall(const OpenCall& call, const config::Config& config) {
-  const auto found = tenants_.find(call.tenant);
+Status OpenCalls::JudgeCall(const Claim& claim, const config::Config& config) {
+  const auto found = tenants_.find(claim.tenant);
   const Held tenant = found == tenants_.end() ? Held() : found->second;
   if (tenant.bytes > 0) {
-    if (Status s = JudgeBytes(call.bytes, tenant.bytes, config); !s.ok()) return s;
+    if (Status s = JudgeBytes(claim.bytes, tenant.bytes, config); !s.ok()) return s;
   }
   // What the engine holds of all tenants is bounded by its own queue.
   const int64_t held_max = config.engine.queue_max + config.engine.running_max;
   const int64_t generate_max = TenantShare(config, held_max);
   const int64_t generate_calls = tenant.calls[Rpc::kGenerate];
-  if (call.rpc == Rpc::kGenerate && generate_calls > 0 && generate_calls >= generate_max) {
+  if (claim.rpc == Rpc::kGenerate && generate_calls > 0 && generate_calls >= generate_max) {
     if (generate_max == held_max) {
       ++queue_refusals_;
       return ResourceExhausted(fmt::format(
@@ -69,45 +70,44 @@ Status OpenCalls::JudgeCall(const OpenCall& call, const config::Config& config) 
   return OkStatus();
 }
 
-OpenCalls::Verdict OpenCalls::Begins(OpenCall& call, const Status& so_far, const config::Config& config) {
+OpenCall OpenCalls::Begin(Claim claim, const Status& so_far, const config::Config& config) {
   const MutexLock lock(mu_);
-  Verdict verdict{.status = so_far.ok() ? JudgeCall(call, config) : so_far};
-  call.let_in = verdict.status.ok();
-  if (call.let_in) {
-    let_in_.Add(call, 1);
-    tenants_[call.tenant].Add(call, 1);
-  } else {
-    // One alone has its status, however large.
-    verdict.reset = refused_.bytes > 0 && refused_.bytes + call.bytes > config.limits.refused_request_bytes_max;
-    resets_ += verdict.reset ? 1 : 0;
-    refused_.Add(call, 1);
+  Status status = so_far.ok() ? JudgeCall(claim, config) : so_far;
+  if (status.ok()) {
+    let_in_.Add(claim, 1);
+    tenants_[claim.tenant].Add(claim, 1);
+    return OpenCall(*this, std::move(claim), std::move(status), /*must_reset=*/false);
   }
-  return verdict;
+  // One alone has its status, however large.
+  const bool must_reset = refused_.bytes > 0 && refused_.bytes + claim.bytes > config.limits.refused_request_bytes_max;
+  resets_ += must_reset ? 1 : 0;
+  refused_.Add(claim, 1);
+  return OpenCall(*this, std::move(claim), std::move(status), must_reset);
 }
 
-Status OpenCalls::Grows(OpenCall& call, const int64_t bytes, const config::Config& config) {
+Status OpenCalls::Grow(Claim& claim, const int64_t bytes, const config::Config& config) {
   const MutexLock lock(mu_);
-  const auto tenant = tenants_.find(call.tenant);
-  Check(call.let_in && tenant != tenants_.end(), "a call that grows was let in", call.tenant);
-  if (tenant->second.bytes > call.bytes) {
+  const auto tenant = tenants_.find(claim.tenant);
+  Check(tenant != tenants_.end(), "a call that grows was let in", claim.tenant);
+  if (tenant->second.bytes > claim.bytes) {
     if (Status s = JudgeBytes(bytes, tenant->second.bytes, config); !s.ok()) return s;
   }
-  call.bytes += bytes;
+  claim.bytes += bytes;
   let_in_.bytes += bytes;
   tenant->second.bytes += bytes;
   return OkStatus();
 }
 
-void OpenCalls::Ends(const OpenCall& call) {
+void OpenCalls::End(const Claim& claim, const bool let_in) {
   // Under the lock, so that a waiter cannot miss it and the last call cannot outlive this.
   const MutexLock lock(mu_);
-  if (call.let_in) {
-    const auto tenant = tenants_.find(call.tenant);
-    Check(tenant != tenants_.end(), "a call ends once", call.tenant);
-    tenant->second.Add(call, -1);
+  if (let_in) {
+    const auto tenant = tenants_.find(claim.tenant);
+    Check(tenant != tenants_.end(), "a call ends once", claim.tenant);
+    tenant->second.Add(claim, -1);
     if (tenant->second.calls.total() == 0) tenants_.erase(tenant);
   }
-  (call.let_in ? let_in_ : refused_).Add(call, -1);
+  (let_in ? let_in_ : refused_).Add(claim, -1);
   idle_.NotifyAll();
 }
 

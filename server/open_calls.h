@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -18,31 +19,23 @@
 
 namespace invar::server {
 
-// What a call counts as. The tenant is empty where none is known.
-struct OpenCall {
-  std::string tenant;
-  Rpc rpc = Rpc::kGenerate;
-  int64_t bytes = 0;    // Of its request, which gRPC keeps until the call is over, and of its answer (Grows).
-  bool let_in = false;  // Begins says.
-};
-
 // What one tenant may take of `whole`: all of it where there is one tenant, at least 1.
 int64_t TenantShare(const config::Config& config, int64_t whole);
 
+class OpenCall;
+
 class OpenCalls {
  public:
-  struct Verdict {
-    Status status;
-    bool reset = false;  // Refused calls hold too much already: end this one without waiting for it to take its status.
+  // What a call counts as. The tenant is empty where none is known.
+  struct Claim {
+    std::string tenant;
+    Rpc rpc = Rpc::kGenerate;
+    int64_t bytes = 0;  // Of its request, which gRPC keeps until the call is over, and of what it grows by.
   };
-  // Counts the call, let in or not, until Ends. `so_far`: what is known against it already, or OK.
-  // Errors: `so_far`; RESOURCE_EXHAUSTED naming the limit. End the call unread then.
-  Verdict Begins(OpenCall& call, const Status& so_far, const config::Config& config);
-  // `bytes` more, of the answer that gRPC keeps until it is taken. Requires: `call` was let in.
-  // Errors: RESOURCE_EXHAUSTED naming the limit; drop the answer then.
-  Status Grows(OpenCall& call, int64_t bytes, const config::Config& config);
-  // The last use of this by a call: whoever waits for idleness may destroy this right after.
-  void Ends(const OpenCall& call);
+  // Judges a call and counts it, let in or not, while the OpenCall lives. `so_far`: what is known against it already,
+  // or OK. Its status: `so_far`; RESOURCE_EXHAUSTED naming the limit. End the call unread then.
+  [[nodiscard]] OpenCall Begin(Claim claim, const Status& so_far, const config::Config& config);
+
   // Waits until no call is open, at most `timeout`. True when none is.
   bool WaitIdle(std::chrono::milliseconds timeout);
 
@@ -59,14 +52,17 @@ class OpenCalls {
   Report report() const;
 
  private:
+  friend class OpenCall;
   struct Held {
     RpcCounts calls;
     int64_t bytes = 0;
-    void Add(const OpenCall& call, int64_t sign);
+    void Add(const Claim& claim, int64_t sign);
   };
   // Whether `bytes` more of a tenant that holds `held` have room. Not asked where a call is its tenant's only one.
   Status JudgeBytes(int64_t bytes, int64_t held, const config::Config& config) REQUIRES_LOCK(mu_);
-  Status JudgeCall(const OpenCall& call, const config::Config& config) REQUIRES_LOCK(mu_);
+  Status JudgeCall(const Claim& claim, const config::Config& config) REQUIRES_LOCK(mu_);
+  Status Grow(Claim& claim, int64_t bytes, const config::Config& config);
+  void End(const Claim& claim, bool let_in);
 
   mutable Mutex mu_;
   CondVar idle_;
@@ -77,6 +73,41 @@ class OpenCalls {
   int64_t queue_refusals_ GUARDED_BY(mu_) = 0;
   int64_t share_refusals_ GUARDED_BY(mu_) = 0;
   int64_t resets_ GUARDED_BY(mu_) = 0;
+};
+
+// A call that is counted: from OpenCalls::Begin to its destruction, which is the last use of the calls by it, so that
+// whoever waits for idleness may destroy them right after. Threads: its owner's.
+class OpenCall {
+ public:
+  OpenCall(OpenCall&& other) noexcept
+      : calls_(std::exchange(other.calls_, nullptr)),
+        claim_(std::move(other.claim_)),
+        status_(std::move(other.status_)),
+        must_reset_(other.must_reset_) {}
+  OpenCall& operator=(OpenCall&&) = delete;
+  ~OpenCall() {
+    if (calls_ != nullptr) calls_->End(claim_, let_in());
+  }
+
+  bool let_in() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+  // Refused calls hold too much already: end this one without waiting for it to take its status.
+  bool must_reset() const { return must_reset_; }
+  Rpc rpc() const { return claim_.rpc; }
+
+  // `bytes` more, of what gRPC keeps until the call is over. Requires: let_in().
+  // Errors: RESOURCE_EXHAUSTED naming the limit; what should have been kept is to be dropped then.
+  Status Grow(const int64_t bytes, const config::Config& config) { return calls_->Grow(claim_, bytes, config); }
+
+ private:
+  friend class OpenCalls;
+  OpenCall(OpenCalls& calls, OpenCalls::Claim claim, Status status, const bool must_reset)
+      : calls_(&calls), claim_(std::move(claim)), status_(std::move(status)), must_reset_(must_reset) {}
+
+  OpenCalls* calls_;  // Null: moved from.
+  OpenCalls::Claim claim_;
+  Status status_;
+  bool must_reset_;
 };
 
 }  // namespace invar::server

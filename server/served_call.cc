@@ -13,10 +13,9 @@ ServedCall::ServedCall(CallGate& gate, grpc::CallbackServerContext& context, Cal
 
 bool ServedCall::Begin() {
   watch_serial_ = gate_.stalled_readers().Add(*this);
-  const OpenCalls::Verdict& verdict = entry_.verdict;
-  if (verdict.status.ok()) return true;
-  if (verdict.reset) context_.TryCancel();
-  Refuse(verdict.status);
+  if (entry_.open.let_in()) return true;
+  if (entry_.open.must_reset()) context_.TryCancel();
+  Refuse(entry_.open.status());
   return false;
 }
 
@@ -31,17 +30,18 @@ bool ServedCall::IsStuck(const TimeNs limit) const {
 }
 
 void ServedCall::End(const Status& status) {
-  gate_.metrics().CountCall(entry_.open.rpc, status.code());
+  gate_.metrics().CountCall(entry_.open.rpc(), status.code());
   finished_at_ = gate_.clock().Now();
   FinishRpc(ToGrpcStatus(status));
 }
 
+Status ServedCall::Grow(const int64_t bytes) { return entry_.open.Grow(bytes, *gate_.config()); }
+
 void ServedCall::Leave() {
   gate_.stalled_readers().Remove(watch_serial_);
-  OpenCalls& calls = gate_.open_calls();
+  // Is counted until nothing of it is left.
   const OpenCall open = std::move(entry_.open);
   delete this;
-  calls.Ends(open);
 }
 
 }  // namespace invar::server

@@ -51,7 +51,8 @@ class ServedCall : public WatchedCall {
 
   CallGate& gate() { return gate_; }
   const CallEntry& entry() const { return entry_; }
-  OpenCall& open() { return entry_.open; }
+  // `bytes` more are held until it ends. Errors: RESOURCE_EXHAUSTED naming the limit; drop them then.
+  Status Grow(int64_t bytes);
 
  private:
   CallGate& gate_;

@@ -154,6 +154,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   }
 
   std::optional<Outcome> OnMessage() {
+    if (Status s = TakeRoomFor(in_); !s.ok()) return Outcome{TransferService::End::kRefused, std::move(s)};
     OpenExtras extras;
     const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
     if (!frame.ok()) return Outcome{TransferService::End::kAbandoned, frame.status()};
@@ -167,6 +168,15 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       return Outcome{TransferService::End::kAbandoned, std::move(s)};
     }
     return std::nullopt;
+  }
+
+  // One message is read after another into the same memory, which is as large as the largest yet: the Open's tokens.
+  Status TakeRoomFor(const v1::ConsumerMessage& message) {
+    const auto bytes = static_cast<int64_t>(message.SpaceUsedLong());
+    if (bytes <= message_bytes_) return OkStatus();
+    if (Status s = Grow(bytes - message_bytes_); !s.ok()) return s;
+    message_bytes_ = bytes;
+    return OkStatus();
   }
 
   Status Open(const engine::OpenFrame& open, const OpenExtras& extras) {
@@ -233,9 +243,10 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   bool is_writing_ = false;
   TimeNs heard_at_;
   TimeNs sent_at_;
-  int64_t held_bytes_ = 0;
-  v1::ConsumerMessage in_;   // gRPC's from StartRead until OnReadDone,
-  v1::ProducerMessage out_;  // and from StartWrite until OnWriteDone.
+  int64_t message_bytes_ = 0;  // Of what is read, in the limit of requests.
+  int64_t held_bytes_ = 0;     // Of the prefix.
+  v1::ConsumerMessage in_;     // gRPC's from StartRead until OnReadDone,
+  v1::ProducerMessage out_;    // and from StartWrite until OnWriteDone.
 };
 
 void TransferService::FetchTurns::TakeTurn() {

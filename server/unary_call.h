@@ -20,7 +20,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
   void Run(const Work& work, const google::protobuf::Message& response) {
     Status status = Interrupted();
     if (status.ok()) status = work();
-    if (status.ok()) status = TakeRoomFor(response);
+    if (status.ok()) status = Grow(static_cast<int64_t>(response.SpaceUsedLong()));  // gRPC keeps it until it is taken.
     End(status);
   }
   // For work that ends elsewhere: instead of Run, once.
@@ -32,8 +32,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
  private:
   void Refuse(const Status& status) override { End(status); }
   void FinishRpc(const grpc::Status& status) override { Finish(status); }
-  // gRPC keeps the answer until it is taken. Errors: RESOURCE_EXHAUSTED naming the limit.
-  Status TakeRoomFor(const google::protobuf::Message& response);
 };
 
 }  // namespace invar::server

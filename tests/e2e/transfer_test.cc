@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/fingerprint.h"
+#include "invar/v1/transfer.grpc.pb.h"
 #include "tests/e2e/certificates.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/invard_process.h"
@@ -187,6 +188,38 @@ TEST_F(TransferBetweenDaemons, ADrainWaitsForThePrefixThatIsOnItsWay) {
   EXPECT_EQ(call.get().finished.reuse().transferred_tokens(), kPrompt - 1);
   EXPECT_TRUE(producer.daemon().WaitIdle(std::chrono::seconds(60)));
   EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_calls_open"), 0);
+}
+
+// The tokens of an Open are a request's memory as any other, though they come when the call is open already.
+TEST_F(TransferBetweenDaemons, WhatAConsumerSendsIsInTheLimitOfRequests) {
+  StepGate gate;
+  config::Config config = ProducerConfig();
+  config.limits.open_request_bytes_max = 64 << 10;
+  RunningDaemon producer(config, FingerprintLoader(&gate));
+  gate.Close();
+  // One alone always has room.
+  auto other = std::async(std::launch::async, [&] { return Collect(*producer.NewStub(), Prompt(1)); });
+  gate.AwaitStanding();
+  const auto stub = v1::TransferService::NewStub(producer.NewChannel());
+  const auto ask = [&](const int tokens) {
+    grpc::ClientContext context;
+    const auto call = stub->FetchPrefix(&context);
+    v1::ConsumerMessage open;
+    for (int i = 0; i < tokens; ++i) open.mutable_open()->add_tokens(i);
+    call->Write(open);
+    v1::ProducerMessage message;
+    while (call->Read(&message)) {
+    }
+    return call->Finish();
+  };
+  EXPECT_EQ(ask(10).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "another model, but that was read";
+  const grpc::Status large = ask(100'000);
+  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(large.error_message().find("limits.open_request_bytes_max"), std::string::npos) << large.error_message();
+  gate.Open();
+  EXPECT_TRUE(other.get().status.ok());
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
 }
 
 TEST_F(TransferBetweenDaemons, OtherWeightsAreRefusedByName) {
