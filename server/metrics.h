@@ -25,7 +25,7 @@
 
 namespace invar::server {
 
-inline constexpr int kCodeCount = 17;
+inline constexpr size_t kCodeCount = 17;
 
 enum class Sample {
   kFirstToken,       // Seconds from the call's arrival to its first token.
@@ -38,10 +38,10 @@ enum class Sample {
   kPromptTokens,     // Of finished requests.
   kGeneratedTokens,  // Of finished requests.
 };
-inline constexpr int kSampleCount = 9;
+inline constexpr size_t kSampleCount = 9;
 
 enum class Refusal { kTotal, kPerAddress, kFiles, kAbuse };
-inline constexpr int kRefusalCount = 4;
+inline constexpr size_t kRefusalCount = 4;
 
 // Calls that wait for a thread that prepares them, and those that were refused for how many wait, ever.
 struct PreparingReport {

@@ -21,10 +21,33 @@ enum class Rpc {
   kFetchPrefix,
   kQuotePrefix,
 };
-inline constexpr int kRpcCount = 10;
-inline constexpr std::array<std::string_view, kRpcCount> kRpcNames = {
-    "Generate",           "Tokenize",   "Detokenize",  "RenderChat",  "ListModels",
-    "GetCacheStatistics", "FlushCache", "ExplainPlan", "FetchPrefix", "QuotePrefix"};
+inline constexpr size_t kRpcCount = 10;
+
+constexpr std::string_view NameOf(const Rpc rpc) {
+  switch (rpc) {
+    case Rpc::kGenerate:
+      return "Generate";
+    case Rpc::kTokenize:
+      return "Tokenize";
+    case Rpc::kDetokenize:
+      return "Detokenize";
+    case Rpc::kRenderChat:
+      return "RenderChat";
+    case Rpc::kListModels:
+      return "ListModels";
+    case Rpc::kGetCacheStatistics:
+      return "GetCacheStatistics";
+    case Rpc::kFlushCache:
+      return "FlushCache";
+    case Rpc::kExplainPlan:
+      return "ExplainPlan";
+    case Rpc::kFetchPrefix:
+      return "FetchPrefix";
+    case Rpc::kQuotePrefix:
+      return "QuotePrefix";
+  }
+  return {};
+}
 
 // A count an RPC.
 struct RpcCounts {

@@ -15,7 +15,7 @@ MetricsPart CallMetrics() {
            [](const S& s) { return s.connections_open; }},
           {"invar_calls_open",
            kGauge,
-           {{"rpc", {kRpcNames.begin(), kRpcNames.end()}}},
+           {RpcAxis()},
            "Calls that have not ended, let in or not. A drain waits for all of them.",
            [](const S& s, const size_t i) { return s.calls.calls.of[i]; }},
           {"invar_open_request_bytes", kGauge,

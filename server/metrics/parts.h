@@ -21,6 +21,9 @@ MetricsPart SlowTierMetrics();
 MetricsPart ViewMetrics();
 MetricsPart ProcessMetrics();
 
+// All RPCs, in the order of Rpc.
+Axis RpcAxis();
+
 // Upper bounds of the histogram of `sample` (samples.cc).
 std::span<const double> BoundsOf(Sample sample);
 

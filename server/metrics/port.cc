@@ -5,13 +5,32 @@ namespace invar::server {
 namespace {
 
 Axis CodeAxis() {
-  Axis axis{.label = "code"};
-  for (int code = 0; code < kCodeCount; ++code) axis.values.push_back(StatusCodeName(static_cast<StatusCode>(code)));
+  Axis axis = AxisOf<StatusCode>("code", kCodeCount, StatusCodeName);
   axis.listed = false;
   return axis;
 }
 
+constexpr std::string_view NameOfRefusal(const Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kTotal:
+      return "total";
+    case Refusal::kPerAddress:
+      return "per_address";
+    case Refusal::kFiles:
+      return "files";
+    case Refusal::kAbuse:
+      return "abuse";
+  }
+  return {};
+}
+static_assert(NamesAll<Refusal>(kRefusalCount, NameOfRefusal));
+static_assert(NamesAll<Rpc>(kRpcCount, [](const Rpc rpc) { return NameOf(rpc); }));
+
 }  // namespace
+
+Axis RpcAxis() {
+  return AxisOf<Rpc>("rpc", kRpcCount, [](const Rpc rpc) { return NameOf(rpc); });
+}
 
 MetricsPart PortMetrics() {
   using S = MetricsSnapshot;
@@ -20,7 +39,7 @@ MetricsPart PortMetrics() {
           .rows = {
               {"invar_rpcs_total",
                kCounter,
-               {{"rpc", {kRpcNames.begin(), kRpcNames.end()}}, CodeAxis()},
+               {RpcAxis(), CodeAxis()},
                "Calls that ended, by rpc and the name of the gRPC code.",
                [](const S& s, const size_t rpc, const size_t code) -> std::optional<double> {
                  const int64_t count = s.events.calls[rpc][code];
@@ -29,7 +48,7 @@ MetricsPart PortMetrics() {
                }},
               {"invar_connections_refused_total",
                kCounter,
-               {{"reason", {"total", "per_address", "files", "abuse"}}},
+               {AxisOf<Refusal>("reason", kRefusalCount, NameOfRefusal)},
                "Connections closed by a limit: total, per_address, files (open-file limit), abuse (too many cancelled "
                "calls).",
                [](const S& s, const size_t reason) { return s.events.refusals[reason]; }},

@@ -5,8 +5,8 @@
 namespace invar::server {
 namespace {
 
-// In the order of Sample.
-const std::vector<DistributionRow>& Rows() {
+// All but what it reads.
+DistributionRow Describe(const Sample sample) {
   static const std::vector<double> first_token = {.0005, .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
                                                   1,     2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560};
   static const std::vector<double> per_token = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
@@ -17,37 +17,54 @@ const std::vector<DistributionRow>& Rows() {
                                               40,   50,    60,   120, 240,  480, 960, 1920, 7680};
   static const std::vector<double> tokens = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                              1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+  switch (sample) {
+    case Sample::kFirstToken:
+      return {{"invar_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
+              "From the arrival of a call to its first token.",
+              first_token};
+    case Sample::kInterToken:
+      return {{"invar_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
+              "Between two tokens of one request, as they leave the engine.",
+              per_token};
+    case Sample::kTimePerToken:
+      return {{"invar_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds"},
+              "Decode time over tokens after the first, once a finished request.",
+              per_token};
+    case Sample::kRequest:
+      return {{"invar_request_seconds", "vllm:e2e_request_latency_seconds"},
+              "From arrival to end, finished requests.",
+              request};
+    case Sample::kQueue:
+      return {{"invar_queue_seconds", "vllm:request_queue_time_seconds"},
+              "Wait before admission, finished requests.",
+              request};
+    case Sample::kPrefill:
+      return {{"invar_prefill_seconds", "vllm:request_prefill_time_seconds"},
+              "From admission to first token, finished requests.",
+              request};
+    case Sample::kDecode:
+      return {{"invar_decode_seconds", "vllm:request_decode_time_seconds"},
+              "From first token to end, finished requests.",
+              request};
+    case Sample::kPromptTokens:
+      return {
+          {"invar_request_prompt_tokens", "vllm:request_prompt_tokens"}, "Prompt tokens, finished requests.", tokens};
+    case Sample::kGeneratedTokens:
+      return {{"invar_request_generated_tokens", "vllm:request_generation_tokens"},
+              "Generated tokens, finished requests.",
+              tokens};
+  }
+  Check(false, "every sample is described");
+  return {};
+}
+
+const std::vector<DistributionRow>& Rows() {
   static const std::vector<DistributionRow> rows = [] {
-    std::vector<DistributionRow> rows = {
-        {{"invar_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
-         "From the arrival of a call to its first token.",
-         first_token},
-        {{"invar_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
-         "Between two tokens of one request, as they leave the engine.",
-         per_token},
-        {{"invar_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds"},
-         "Decode time over tokens after the first, once a finished request.",
-         per_token},
-        {{"invar_request_seconds", "vllm:e2e_request_latency_seconds"},
-         "From arrival to end, finished requests.",
-         request},
-        {{"invar_queue_seconds", "vllm:request_queue_time_seconds"},
-         "Wait before admission, finished requests.",
-         request},
-        {{"invar_prefill_seconds", "vllm:request_prefill_time_seconds"},
-         "From admission to first token, finished requests.",
-         request},
-        {{"invar_decode_seconds", "vllm:request_decode_time_seconds"},
-         "From first token to end, finished requests.",
-         request},
-        {{"invar_request_prompt_tokens", "vllm:request_prompt_tokens"}, "Prompt tokens, finished requests.", tokens},
-        {{"invar_request_generated_tokens", "vllm:request_generation_tokens"},
-         "Generated tokens, finished requests.",
-         tokens},
-    };
-    Check(rows.size() == kSampleCount, "a row a sample", rows.size());
-    for (size_t i = 0; i < rows.size(); ++i)
-      rows[i].read = [i](const MetricsSnapshot& s) { return s.events.samples[i]; };
+    std::vector<DistributionRow> rows;
+    for (size_t i = 0; i < kSampleCount; ++i) {
+      rows.push_back(Describe(static_cast<Sample>(i)));
+      rows.back().read = [i](const MetricsSnapshot& s) { return s.events.samples[i]; };
+    }
     return rows;
   }();
   return rows;

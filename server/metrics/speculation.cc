@@ -7,6 +7,23 @@
 namespace invar::server {
 namespace {
 
+constexpr std::string_view NameOfDrop(const engine::DropReason reason) {
+  switch (reason) {
+    case engine::DropReason::kWrong:
+      return "wrong";
+    case engine::DropReason::kEnded:
+      return "ended";
+    case engine::DropReason::kReaderBehind:
+      return "reader_behind";
+    case engine::DropReason::kNoRoom:
+      return "no_room";
+    case engine::DropReason::kLeft:
+      return "left";
+  }
+  return {};
+}
+static_assert(NamesAll<engine::DropReason>(engine::kDropReasons, NameOfDrop));
+
 // Counted by the engine, round by round.
 prometheus::ClientMetric AcceptedLengths(const MetricsSnapshot& s) {
   const engine::SpeculationStats& stats = s.engine.speculation;
@@ -40,7 +57,7 @@ MetricsPart SpeculationMetrics() {
                    [](const S& s) { return s.engine.speculation.accepted_tokens; }},
                   {"invar_speculation_dropped_tokens_total",
                    kCounter,
-                   {{"reason", {"wrong", "ended", "reader_behind", "no_room", "left"}}},
+                   {AxisOf<engine::DropReason>("reason", engine::kDropReasons, NameOfDrop)},
                    "Drafted tokens that saved no step: one at or before them was wrong, the output or its reader's "
                    "pace ended before them (ended, reader_behind), or they were not verified, for want of a row, page "
                    "or log (no_room) or because their request was preempted or ended first (left).",

@@ -35,6 +35,15 @@ struct Axis {
   std::vector<std::string_view> (*now)(const MetricsSnapshot&) = nullptr;
   bool listed = true;  // In the docs; not where they are many.
 };
+// Whether `name` names each value of an enum from 0 to `count` and none beyond: with a switch over all values, which
+// the compiler checks, this holds for a count that is the enum's.
+template <typename Enum, typename Name>
+constexpr bool NamesAll(const size_t count, const Name& name) {
+  for (size_t i = 0; i < count; ++i) {
+    if (name(static_cast<Enum>(i)).empty()) return false;
+  }
+  return name(static_cast<Enum>(count)).empty();
+}
 // The values of an enum from 0 to `count`, by their names.
 template <typename Enum, typename Name>
 Axis AxisOf(std::string label, const size_t count, const Name& name) {
