@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/fields.h"
+#include "config/peer_tls.h"
 #include "config/transfer.h"
 
 namespace invar::config {
@@ -22,16 +23,9 @@ Status ValidateRemoteTier(const Config::Cache::Tiers::Remote& remote) {
   if (remote.hmac_secret_file.empty()) return refused("hmac_secret_file", "is required with an address");
   if (!remote.username.empty() && remote.password_file.empty()) return refused("username", "needs password_file");
   if (remote.tls && is_unix) return refused("tls", "is for addresses HOST:PORT");
-  if (!remote.tls && !(remote.tls_ca + remote.tls_certificate + remote.tls_key).empty()) {
-    return refused("tls", "must be true where tls_ca, tls_certificate or tls_key is given");
-  }
-  if (remote.tls_certificate.empty() != remote.tls_key.empty()) {
-    return refused("tls_key", "give tls_certificate and tls_key, both or none");
-  }
-  if (!is_unix && !remote.tls && !IsLoopback(remote.address) && !remote.allow_insecure) {
-    return refused("address", "is another machine: set tls: true, or allow_insecure: true");
-  }
-  return OkStatus();
+  const PeerTls peer = PeerTlsOf("cache.tiers.remote", remote);
+  if (Status s = ValidatePeerTls(peer); !s.ok()) return s;
+  return is_unix ? OkStatus() : ValidatePeerAddress(peer, "address", remote.address);
 }
 
 // What other machines reach is closed to strangers and to listeners on the way, or says openly that it is not.

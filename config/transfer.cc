@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/fields.h"
+#include "config/peer_tls.h"
 
 namespace invar::config {
 namespace {
@@ -72,12 +73,8 @@ Status ValidateTransfer(const Config& config) {
   const Config::Transfer& transfer = config.transfer;
   const StatusOr<std::vector<Producer>> producers = ParseProducers(transfer.producers);
   if (!producers.ok()) return producers.status();
-  if (!transfer.tls && !(transfer.tls_ca + transfer.tls_certificate + transfer.tls_key).empty()) {
-    return Refused("tls", "must be true where tls_ca, tls_certificate or tls_key is given");
-  }
-  if (transfer.tls_certificate.empty() != transfer.tls_key.empty()) {
-    return Refused("tls_key", "give tls_certificate and tls_key, both or none");
-  }
+  const PeerTls peer = PeerTlsOf("transfer", transfer);
+  if (Status s = ValidatePeerTls(peer); !s.ok()) return s;
   if (!transfer.name.empty()) {
     if (!IsName(transfer.name)) return Refused("name", "wants letters, digits, '-', '_' or '.'");
     if (!ServesPrefixes(transfer)) return Refused("name", "is for the roles prefill and both");
@@ -95,9 +92,7 @@ Status ValidateTransfer(const Config& config) {
   if (!config.cache.enabled)
     return Refused("role", "what is fetched goes into the prefix cache: cache.enabled must be true");
   for (const Producer& producer : *producers) {
-    if (transfer.tls || transfer.allow_insecure || IsLoopback(producer.address)) continue;
-    return Refused("producers",
-                   fmt::format("{} is another machine: set tls: true, or allow_insecure: true", producer.address));
+    if (Status s = ValidatePeerAddress(peer, "producers", producer.address); !s.ok()) return s;
   }
   return OkStatus();
 }
