@@ -6,16 +6,37 @@
 // The work of few tokens takes no longer than the state's way from memory: the columns that come next are on it
 // meanwhile.
 
+// Tokens are independent here: step by step for several of them, so that one's sum does not wait for another's root.
 static void DeltaPrepareHead(const DeltaPrepare& p) {
-  const v16 q_scale = Set1(InverseSqrtOne(DotLanes(p.q, p.q, p.dim_k) + 1e-6F));
-  const v16 k_scale = Set1(InverseSqrtOne(DotLanes(p.k, p.k, p.dim_k) + 1e-6F));
   const v16 by_dim = Set1(InverseSqrtOne(static_cast<float>(p.dim_k)));
-  for (int64_t i = 0; i < p.dim_k; i += 16) {
-    const int64_t n = p.dim_k - i;
-    StoreAs(p.q_out + i, 0, false, Mul(Mul(LoadUpTo(p.q + i, n), q_scale), by_dim), n);
-    StoreAs(p.k_out + i, 0, false, Mul(LoadUpTo(p.k + i, n), k_scale), n);
+  const v16 least = Set1(1e-6F);
+  for (int64_t first = 0; first < p.rows; first += 16) {
+    const int64_t n = Least(16, p.rows - first);
+    const float* const q = p.q + first * p.stride;
+    const float* const k = p.k + first * p.stride;
+    float q_scales[16] = {};
+    float k_scales[16] = {};
+    for (int64_t t = 0; t < n; ++t) {
+      q_scales[t] = DotLanes(q + t * p.stride, q + t * p.stride, p.dim_k);
+      k_scales[t] = DotLanes(k + t * p.stride, k + t * p.stride, p.dim_k);
+    }
+    Store(q_scales, InverseSqrt(Add(Load(q_scales), least)));
+    Store(k_scales, InverseSqrt(Add(Load(k_scales), least)));
+    for (int64_t t = 0; t < n; ++t) {
+      float* const q_out = p.q_out + (first + t) * p.dim_k;
+      float* const k_out = p.k_out + (first + t) * p.dim_k;
+      v16 sum = Zero();
+      for (int64_t i = 0; i < p.dim_k; i += 16) {
+        const int64_t lanes = p.dim_k - i;
+        const v16 q_unit = Mul(Mul(LoadUpTo(q + t * p.stride + i, lanes), Set1(q_scales[t])), by_dim);
+        const v16 k_unit = Mul(LoadUpTo(k + t * p.stride + i, lanes), Set1(k_scales[t]));
+        StoreAs(q_out + i, 0, false, q_unit, lanes);
+        StoreAs(k_out + i, 0, false, k_unit, lanes);
+        sum = Fma(q_unit, k_unit, sum);
+      }
+      p.qk[first + t] = SumLanes(sum);
+    }
   }
-  *p.qk = DotLanes(p.q_out, p.k_out, p.dim_k);
 }
 
 static void DeltaGates(const float* b, const float* a, const float* a_log, const float* dt_bias, const int64_t heads,
@@ -29,60 +50,85 @@ static void DeltaGates(const float* b, const float* a, const float* a_log, const
   }
 }
 
-// G groups of 16 columns; the last may be partial (`last` columns).
+// Brings the columns that come next closer, some lines before every kStretch rows of every sweep: all at once would
+// stall, and counting at every row would take from the sweep.
 template <int G>
-static inline void DeltaGroups(const DeltaColumns& p, const int64_t last) {
-  float* scratch = p.scratch;
-  const auto lanes = [last](const int g) { return g == G - 1 ? last : int64_t{16}; };
+struct ComingColumns {
+  static constexpr int64_t kStretch = 16;
+
+  ComingColumns(const DeltaColumns& p)
+      : row(p.ahead),
+        stride(p.state_stride),
+        left(p.dim_k * G),
+        lines(left / ((p.rows + 1) * ((p.dim_k + kStretch - 1) / kStretch)) + 1) {}
+
+  void BringSome() {
+    const int64_t some = Least(lines, left);
+    left -= some;
+    for (int64_t i = 0; i < some; ++i) {
+      PrefetchFar(row + group * 16);
+      if (++group == G) {
+        group = 0;
+        row += stride;
+      }
+    }
+  }
+
+  const float* row;
+  const int64_t stride;
+  int64_t left;
+  const int64_t lines;  // A stretch.
+  int group = 0;
+};
+
+// G groups of 16 columns; all whole, or the last of `last` columns. `p` by value: what is stored cannot change it, so
+// its members stay in registers.
+template <int G, bool kWhole>
+static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
+  const auto load = [last](const float* from, const int g) {
+    return kWhole || g < G - 1 ? Load(from + g * 16) : LoadPartial(from + g * 16, last);
+  };
+  const auto store = [last](float* to, const int g, const v16 y) {
+    kWhole || g < G - 1 ? Store(to + g * 16, y) : StorePartial(to + g * 16, y, last);
+  };
   v16 u[G];
   v16 w[G];
   v16 d[G];
-  // Once a row of a sweep: all sweeps together bring the coming columns closer, evenly, since a burst would stall.
-  const float* ahead = p.ahead;
-  const int64_t sweeps = p.rows + 1;
-  int64_t due = 0;
-  int at = 0;
-  const auto bring_closer = [&] {
-    for (due += G; due >= sweeps; due -= sweeps) {
-      PrefetchFar(ahead + at * 16);
-      if (++at == G) {
-        at = 0;
-        ahead += p.state_stride;
-      }
+  ComingColumns<G> coming(p);
+  // Calls step(i, row i of the columns in scratch).
+  const auto sweep = [&](const auto& step) {
+    for (int64_t begin = 0; begin < p.dim_k; begin += coming.kStretch) {
+      coming.BringSome();
+      const int64_t end = Least(begin + coming.kStretch, p.dim_k);
+      for (int64_t i = begin; i < end; ++i) step(i, p.scratch + i * G * 16);
     }
   };
   for (int g = 0; g < G; ++g) u[g] = w[g] = Zero();
-  for (int64_t i = 0; i < p.dim_k; ++i) {
+  sweep([&](const int64_t i, float* columns) {
     const v16 k = Set1(p.k[i]);
     const v16 q = Set1(p.q[i]);
-    const float* row = p.state + i * p.state_stride;
-    bring_closer();
     for (int g = 0; g < G; ++g) {
-      const v16 s = LoadUpTo(row + g * 16, lanes(g));
-      Store(scratch + (i * G + g) * 16, s);
+      const v16 s = load(p.state + i * p.state_stride, g);
+      Store(columns + g * 16, s);
       u[g] = Fma(k, s, u[g]);
       w[g] = Fma(q, s, w[g]);
     }
-  }
+  });
   for (int64_t t = 0; t < p.rows; ++t) {
     const v16 decay = Set1(p.decay[t]);
     for (int g = 0; g < G; ++g) {
-      const v16 v = LoadUpTo(p.v + t * p.v_stride + g * 16, lanes(g));
-      d[g] = Mul(Set1(p.beta[t]), Sub(v, Mul(decay, u[g])));
-      const v16 out = Fma(Set1(p.qk[t]), d[g], Mul(decay, w[g]));
-      StoreAs(p.out + t * p.out_stride + g * 16, 0, false, out, lanes(g));
+      d[g] = Mul(Set1(p.beta[t]), Sub(load(p.v + t * p.v_stride, g), Mul(decay, u[g])));
+      store(p.out + t * p.out_stride, g, Fma(Set1(p.qk[t]), d[g], Mul(decay, w[g])));
       u[g] = w[g] = Zero();
     }
     const float* k = p.k + t * p.dim_k;
     if (t + 1 == p.rows) {
-      for (int64_t i = 0; i < p.dim_k; ++i) {
+      sweep([&](const int64_t i, const float* columns) {
         const v16 key = Set1(k[i]);
-        bring_closer();
         for (int g = 0; g < G; ++g) {
-          const v16 s = Fma(key, d[g], Mul(decay, Load(scratch + (i * G + g) * 16)));
-          StoreAs(p.state + i * p.state_stride + g * 16, 0, false, s, lanes(g));
+          store(p.state + i * p.state_stride, g, Fma(key, d[g], Mul(decay, Load(columns + g * 16))));
         }
-      }
+      });
       break;
     }
     const float* next_k = k + p.dim_k;
@@ -92,18 +138,17 @@ static inline void DeltaGroups(const DeltaColumns& p, const int64_t last) {
       PrefetchNear(p.v + soon * p.v_stride + g * 16);
       PrefetchNear(p.out + soon * p.out_stride + g * 16);
     }
-    for (int64_t i = 0; i < p.dim_k; ++i) {
+    sweep([&](const int64_t i, float* columns) {
       const v16 key = Set1(k[i]);
       const v16 coming_k = Set1(next_k[i]);
       const v16 coming_q = Set1(next_q[i]);
-      bring_closer();
       for (int g = 0; g < G; ++g) {
-        const v16 s = Fma(key, d[g], Mul(decay, Load(scratch + (i * G + g) * 16)));
-        Store(scratch + (i * G + g) * 16, s);
+        const v16 s = Fma(key, d[g], Mul(decay, Load(columns + g * 16)));
+        Store(columns + g * 16, s);
         u[g] = Fma(coming_k, s, u[g]);
         w[g] = Fma(coming_q, s, w[g]);
       }
-    }
+    });
   }
 }
 
@@ -141,7 +186,11 @@ static inline void DeltaOneToken(const DeltaColumns& p, const int64_t last) {
 static void Delta(const DeltaColumns& p) {
   WithConstant<kDeltaGroups>((p.columns + 15) / 16, [&](auto groups) {
     constexpr int G = decltype(groups)::value;
-    DeltaGroups<G>(p, p.columns - (G - 1) * 16);
+    if (p.columns == G * 16) {
+      DeltaGroups<G, true>(p, 16);
+    } else {
+      DeltaGroups<G, false>(p, p.columns - (G - 1) * 16);
+    }
   });
 }
 

@@ -1,7 +1,8 @@
 // One fork a round of at most 512 tokens a span. A task is a head of a span: its q, k and gates of every token, close
 // together (rows a power of two apart would share cache sets), then the recurrence over them, so that what a core has
 // made stays with it. Value heads that share a key head prepare it each: some hundredths of their work. Rounds bound
-// the scratch; the state carries over exactly.
+// the scratch; the state carries over exactly. Neighbouring tasks lie in different parts of the state, one a thread, so
+// that a thread goes on where it stopped: memory is read in longer runs.
 #include "kernels/cpu/delta_scan.h"
 
 #include <algorithm>
@@ -28,6 +29,12 @@ struct Piece {
 
   int64_t row(const int64_t at) const { return span->row_begin + begin + at; }  // Of the batch.
 };
+
+// The head of the n-th task of a piece. Where threads cannot share the heads evenly, in order.
+int64_t HeadOf(const DeltaShape& shape, const int threads, const int64_t n) {
+  const int64_t parts = shape.heads_v % threads == 0 ? threads : 1;
+  return n % parts * (shape.heads_v / parts) + n / parts;
+}
 
 // What the tokens of a piece bring to one head, and what its recurrence works in.
 struct HeadRows {
@@ -75,28 +82,26 @@ void Prepare(const KernelTable& table, const DeltaArgs& args, const Piece& piece
   const DeltaShape& shape = args.shape;
   const int64_t key_head = h / (shape.heads_v / shape.heads_k);
   PrepareGates(table, args, piece, h, head);
-  for (int64_t t = 0; t < piece.rows; ++t) {
-    const float* const row = args.qkv.row(piece.row(t));
-    table.delta_prepare({.q = row + key_head * shape.dim_k,
-                         .k = row + (shape.heads_k + key_head) * shape.dim_k,
-                         .dim_k = shape.dim_k,
-                         .q_out = head.q + t * shape.dim_k,
-                         .k_out = head.k + t * shape.dim_k,
-                         .qk = head.qk + t});
-  }
+  const float* const row = args.qkv.row(piece.row(0));
+  table.delta_prepare({.q = row + key_head * shape.dim_k,
+                       .k = row + (shape.heads_k + key_head) * shape.dim_k,
+                       .stride = args.qkv.stride,
+                       .rows = piece.rows,
+                       .dim_k = shape.dim_k,
+                       .q_out = head.q,
+                       .k_out = head.k,
+                       .qk = head.qk});
 }
 
+// `next_head`: the state that the thread is likely to go on with.
 void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
-                 const int64_t column, const int threads, const HeadRows& head) {
+                 const int64_t column, const float* next_head, const HeadRows& head) {
   const DeltaShape& shape = args.shape;
   const StateSpan& span = *piece.span;
   const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
   const int64_t columns = std::min(ColumnsAtOnce(table, piece.rows), shape.dim_v - column);
   const int64_t state = h * shape.dim_k * shape.dim_v + column;
-  // Heads are handed out in order to whoever is free.
-  const int64_t next = column + columns < shape.dim_v
-                           ? state + columns
-                           : std::min<int64_t>(h + threads, shape.heads_v - 1) * shape.dim_k * shape.dim_v;
+  const float* const ahead = column + columns < shape.dim_v ? span.recurrent + state + columns : next_head;
   const auto run = [&](const int64_t begin, const int64_t end) {
     const int64_t at = begin - piece.begin;
     const int64_t row = piece.row(at);
@@ -113,7 +118,7 @@ void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Piece& p
           .state = span.recurrent + state,
           .state_stride = shape.dim_v,
           .columns = columns,
-          .ahead = span.recurrent + next,
+          .ahead = ahead,
           .out = args.out.row(row) + h * shape.dim_v + column,
           .out_stride = args.out.stride,
           .scratch = head.columns});
@@ -138,13 +143,19 @@ void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& a
       if (span.rows > done) pieces.push_back({&span, done, std::min<int64_t>(kRoundTokens, span.rows - done)});
     }
     if (pieces.empty()) return;
-    pool.ParallelFor(static_cast<int64_t>(pieces.size()) * shape.heads_v, [&](const int64_t task) {
-      const Piece& piece = pieces[task / shape.heads_v];
-      const int64_t h = task % shape.heads_v;
+    const auto tasks = static_cast<int64_t>(pieces.size()) * shape.heads_v;
+    const auto piece_of = [&](const int64_t task) -> const Piece& { return pieces[task / shape.heads_v]; };
+    const auto head_of = [&](const int64_t task) { return HeadOf(shape, pool.threads(), task % shape.heads_v); };
+    pool.ParallelFor(tasks, [&](const int64_t task) {
+      const Piece& piece = piece_of(task);
+      const int64_t h = head_of(task);
+      // Tasks are handed out in order to whoever is free.
+      const int64_t next = std::min<int64_t>(task + pool.threads(), tasks - 1);
+      const float* const next_head = piece_of(next).span->recurrent + head_of(next) * shape.dim_k * shape.dim_v;
       const HeadRows head = Reserve(table, shape, piece.rows);
       Prepare(table, args, piece, h, head);
       for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(table, piece.rows)) {
-        ScanColumns(table, args, piece, h, column, pool.threads(), head);
+        ScanColumns(table, args, piece, h, column, next_head, head);
       }
     });
   }

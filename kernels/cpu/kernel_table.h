@@ -155,13 +155,15 @@ struct ConvChannels {        // `out` is not `x`: inputs are read again.
   int64_t out_stride = 0;
 };
 
-struct DeltaPrepare {  // One token, one key head.
+struct DeltaPrepare {  // Some tokens, one key head.
   const float* q = nullptr;
   const float* k = nullptr;
+  int64_t stride = 0;  // Of both.
+  int64_t rows = 0;
   int64_t dim_k = 0;
-  float* q_out = nullptr;
+  float* q_out = nullptr;  // [rows, dim_k]
   float* k_out = nullptr;
-  float* qk = nullptr;  // q . k after normalisation.
+  float* qk = nullptr;  // [rows]: q . k after normalisation.
 };
 
 // State columns one call of delta_token takes at most.

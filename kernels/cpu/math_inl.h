@@ -23,6 +23,7 @@ static inline v16 Exp(const v16 x) {
   return SelectLess(x, Set1(-87.3F), Zero(), Mul(p, Pow2OfBiased(biased)));
 }
 
+static inline v16 InverseSqrt(const v16 x) { return Div(Set1(1.0F), Sqrt(x)); }
 static inline v16 Sigmoid(const v16 x) { return Div(Set1(1.0F), Add(Set1(1.0F), Exp(Sub(Zero(), x)))); }
 static inline v16 Silu(const v16 x) { return Mul(x, Sigmoid(x)); }
 
@@ -59,7 +60,7 @@ static inline float SigmoidOne(const float x) {
 }
 static inline float InverseSqrtOne(const float x) {
   float lanes[16];
-  Store(lanes, Div(Set1(1.0F), Sqrt(Set1(x))));
+  Store(lanes, InverseSqrt(Set1(x)));
   return lanes[0];
 }
 

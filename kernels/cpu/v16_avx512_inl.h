@@ -82,8 +82,8 @@ static constexpr int kMaxTileRows = 6;
 static constexpr int kMaxWideningRows = 6;
 static constexpr int kTileGroups[kMaxTileRows + 1] = {0, 4, 4, 4, 4, 4, 4};
 // Column groups of the state that one sweep of the gated delta rule takes: two sums and a difference each. The columns
-// of 128 rows are 24 KiB: with those of four groups nothing else would have a place in a first-level cache of 32 KiB.
-static constexpr int kDeltaGroups = 3;
+// of 128 rows are 16 KiB; in a first-level cache of 32 KiB those that come and go have a place beside them.
+static constexpr int kDeltaGroups = 2;
 
 // Column groups widened at once, and memory for them: most of a first-level cache of 48 KiB (matmul_inl.h).
 static constexpr int kWidenGroups = 4;
