@@ -69,15 +69,16 @@ Status CompressedKv::MakeBehind(const ReadLayer& before, const PageRows& full, c
   const int64_t page_bytes = kernels::EncodedPageBytes(kernels::KvEncoding::kDense, shape_);
   const bool made =
       MakeOf(tokens, [&](const size_t i, cache::BodyArena& scratch) -> std::optional<cache::CompressedLayer> {
-        BlockBuffer pages;
-        read_as[i] = before(i, pages);
-        if (!read_as[i].ok()) return std::nullopt;
+        BlockBuffer buffer;
+        const StatusOr<const std::byte*> pages = before(i, buffer);
+        read_as[i] = pages.ok() ? OkStatus() : pages.status();
+        if (!pages.ok()) return std::nullopt;
         const auto read = [&](const int64_t first, const kernels::KvRows& into) {
           const int64_t end = first + into.slots;
           int64_t place = first;
           while (place < std::min<int64_t>(end, full.first)) {
             const int64_t count = std::min(kPage - place % kPage, end - place);
-            kernels::ReadRows(shape_, pages.data() + place / kPage * page_bytes, static_cast<int32_t>(place % kPage),
+            kernels::ReadRows(shape_, *pages + place / kPage * page_bytes, static_cast<int32_t>(place % kPage),
                               into.Slots(place - first, count));
             place += count;
           }

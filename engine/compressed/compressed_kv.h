@@ -36,8 +36,9 @@ struct PageRows {
   int32_t first = 0;  // Place that the first of them begins with: a whole page's.
 };
 
-// A layer of the pages before them, page after page, read into the buffer; from several threads at once.
-using ReadLayer = std::function<Status(size_t layer, BlockBuffer& into)>;
+// A layer of the pages before them, page after page: where it lies, or read into the buffer; from several threads at
+// once.
+using ReadLayer = std::function<StatusOr<const std::byte*>(size_t layer, BlockBuffer& into)>;
 
 // Why no view can stand for this model's KV; empty where one can.
 std::string WhyNoViews(const models::ModelSpec& spec);

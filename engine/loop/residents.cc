@@ -50,7 +50,7 @@ bool Residents::Move() {
       if (!speculator_.DraftsWithoutFullKv(sequence) && std::exchange(makes_view_, true)) continue;
       const int64_t own_bytes = sequence.pages() * cache_.memory().pages().block_bytes();
       if (!MakeViewReady(sequence) && !HasRoomForView(sequence, own_bytes)) continue;
-      sequence.SetAway(tier_->Make());
+      sequence.SetAway(tier_->Make(std::ssize(sequence.tokens())));
       GoOut(sequence);
       moves = true;
     }
@@ -152,7 +152,7 @@ bool Residents::GoOutInPrefill(Sequence& sequence) {
   }
   // Until then its rows stand in pages that it shares, and are not written.
   if (sequence.computed() < std::max(sequence.lease().match().kv_tokens, kernels::kPageTokens)) return false;
-  if (sequence.away() == nullptr) sequence.SetAway(tier_->Make());
+  if (sequence.away() == nullptr) sequence.SetAway(tier_->Make(std::ssize(sequence.tokens())));
   const int32_t before = sequence.away()->written();
   WriteWholePages(sequence);
   return sequence.away()->written() > before;

@@ -13,6 +13,12 @@ constexpr int32_t kDraftTokensAtOnce = 8;
 // Steps between two looks at what pays.
 constexpr int64_t kChooseEvery = 16;
 
+// Verifies between two steps of plain decoding: what it takes is half of what the gain is, and such a step costs a part
+// of a round.
+constexpr int64_t kPlainStepEvery = 64;
+// At first, so that a stall of the machine does not say it all.
+constexpr int64_t kPlainStepsFirst = 8;
+
 bool DraftsOnViews(const Sequence& sequence) { return !sequence.request().speculation.compressor.empty(); }
 
 }  // namespace
@@ -25,6 +31,8 @@ bool Rounds::GoOn(const bool alone) {
   const bool prompts_run = StreamPrompts();
   if (rounds_.empty()) return prompts_run;
   if (!on() && !alone && others_ran) return EndOpenRounds();
+  steps_plainly_ = alone && StepPlainly();
+  if (steps_plainly_) return true;
   const StaggerStep step = Plan();
   for (const int64_t id : step.stream) BeginStream(live_.Find(SequenceId(id)));
   Draft(step.draft);
@@ -67,6 +75,25 @@ bool Rounds::EndOpenRounds() {
     any = true;
   }
   return any;
+}
+
+// Between two rounds of all, now and then: a token of as many as plain decoding would run beside each other. Nobody
+// else may be at anything, so that the step takes what theirs would.
+bool Rounds::StepPlainly() {
+  if (!on() || choice_.plain_residents == 0 || std::ssize(rounds_) < choice_.plain_residents) return false;
+  if (plain_steps_ >= kPlainStepsFirst && verifies_ < next_plain_) return false;
+  if (std::any_of(rounds_.begin(), rounds_.end(),
+                  [](const RoundView& r) { return r.phase != RoundPhase::kDraft || r.drafted > 0; }))
+    return false;
+  // Another time others.
+  for (int32_t i = 0; i < choice_.plain_residents; ++i) {
+    Sequence& sequence = live_.Find(SequenceId(rounds_[static_cast<size_t>(plain_steps_ + i) % rounds_.size()].id));
+    BeginStream(sequence);
+    sequence.SetWaits(false);
+  }
+  ++plain_steps_;
+  next_plain_ = verifies_ + kPlainStepEvery * std::ssize(rounds_);
+  return true;
 }
 
 // Whoever decodes on what is away waits, unless it is said otherwise.
@@ -172,8 +199,10 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
   const int64_t accepted = speculator_.stats().accepted_tokens;
   if (decodes) {
     rates_.StepTook(work, took - waited);
+    const bool is_plain = work.rows == static_cast<double>(spans.size());
+    if (is_plain && (steps_plainly_ || !on())) rates_.PlainStepTook(work, took - waited);
     rates_.Waited(now.streamed_bytes - seen_.streamed_bytes, waited);
-    const bool as_chosen = on() && !others_ran_ && std::ssize(rounds_) == choice_.residents;
+    const bool as_chosen = on() && !steps_plainly_ && !others_ran_ && std::ssize(rounds_) == choice_.residents;
     const TimeNs drafted = costs.drafted_ns - seen_costs_.drafted_ns;
     if (as_chosen) rates_.RoundsGave(std::ssize(spans) + accepted - seen_accepted_, took + drafted);
   }
@@ -203,6 +232,7 @@ RoundDemand Rounds::Demand() const {
   for (const auto& [id, sequence] : live_) {
     if (!DraftsOnViews(*sequence)) continue;
     ++demand.requests;
+    demand.away += sequence->away_pages() > 0 && sequence->state() == SequenceState::kDecode ? 1 : 0;
     demand.tokens += static_cast<int64_t>(sequence->tokens().size());
     demand.output_tokens += sequence->output_tokens() + sequence->output_left();
     demand.viewed_tokens += speculator_.ViewTokens(*sequence);
@@ -215,7 +245,8 @@ RoundDemand Rounds::Demand() const {
 
 void Rounds::Choose() {
   const RoundDemand demand = Demand();
-  const VerifyLimits verify{.rows = options_.rows_max, .staging_bytes = tier_->staging_bytes()};
+  const VerifyLimits verify{.rows = options_.rows_max,
+                            .staging_bytes = tier_->reads_in_place() ? INT64_MAX : tier_->staging_bytes()};
   // One wrong guess in a first verify says next to nothing: nothing is known before a few.
   const bool known = rates_.known() && verifies_ >= RoundProbes::kVerifies;
   choice_ = rates_.Choose(known ? demand : RoundDemand{}, options_.limits, verify);

@@ -55,6 +55,7 @@ class Rounds {
   RoundDemand Demand() const;
   bool together() const { return options_.synchronous || choice_.together; }
   bool EndOpenRounds();
+  bool StepPlainly();
   void Collect();
   bool StreamPrompts();
   void BeginStream(Sequence& sequence);
@@ -74,6 +75,9 @@ class Rounds {
   RoundProbes probes_;
   ModeChoice choice_{};  // Of the last look.
   int64_t steps_ = 0;
+  int64_t plain_steps_ = 0;  // Of those who are away, to see what plain decoding takes.
+  int64_t next_plain_ = 0;
+  bool steps_plainly_ = false;  // In the step under way.
   int64_t verifies_ = 0;
   bool others_ran_ = false;  // In the last step: somebody who is not away.
   // What the rates know of.

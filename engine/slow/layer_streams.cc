@@ -10,15 +10,24 @@
 namespace invar::engine {
 
 LayerStream::LayerStream(LayerStreams& streams, const AwayKv& kv, const int32_t depth)
-    : streams_(streams), kv_(kv), depth_(depth) {
+    : streams_(streams), kv_(kv), depth_(depth), layers_(kv.parts().layers) {
+  const bool is_there = kv_.IsInMemory();
   MutexLock lock(streams_.mu_);
+  ++streams_.counts_.streams;
+  streams_.streams_.push_back(this);
+  if (is_there) {
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      layers_[layer] = kv_.InPlace(layer);
+      streams_.counts_.bytes += kv_.PartBytes(layer);
+    }
+    read_ = static_cast<int32_t>(layers_.size());
+    return;
+  }
   if (!streams_.rings_.empty()) {
     ring_ = std::move(streams_.rings_.back());
     streams_.rings_.pop_back();
   }
   if (static_cast<int32_t>(ring_.size()) < depth_) ring_.resize(static_cast<size_t>(depth_));
-  streams_.streams_.push_back(this);
-  ++streams_.counts_.streams;
   streams_.changed_.NotifyAll();
 }
 
@@ -26,26 +35,25 @@ LayerStream::~LayerStream() {
   MutexLock lock(streams_.mu_);
   while (reading_) streams_.changed_.Wait(streams_.mu_);
   streams_.streams_.remove(this);
-  streams_.rings_.push_back(std::move(ring_));
+  if (!ring_.empty()) streams_.rings_.push_back(std::move(ring_));
 }
 
 const std::byte* LayerStream::Layer(const int32_t layer) {
   MutexLock lock(streams_.mu_);
   Check(layer >= asked_, "layers are asked for in their order", layer, asked_);
   asked_ = layer;
-  streams_.changed_.NotifyAll();
+  if (read_ < static_cast<int32_t>(layers_.size())) streams_.changed_.NotifyAll();
   if (read_ <= layer && failure_.ok()) {
     const TimeNs begin = streams_.clock_.Now();
     while (read_ <= layer && failure_.ok()) streams_.changed_.Wait(streams_.mu_);
     streams_.counts_.stall_ns += streams_.clock_.Now() - begin;
   }
+  if (failure_.ok()) return layers_[static_cast<size_t>(layer)];
+  while (reading_) streams_.changed_.Wait(streams_.mu_);
   BlockBuffer& buffer = ring_[static_cast<size_t>(layer % depth_)];
-  if (!failure_.ok()) {
-    while (reading_) streams_.changed_.Wait(streams_.mu_);
-    const int64_t bytes = kv_.PartBytes(static_cast<size_t>(layer));
-    buffer.Reserve(bytes);
-    std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
-  }
+  const int64_t bytes = kv_.PartBytes(static_cast<size_t>(layer));
+  buffer.Reserve(bytes);
+  std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
   return buffer.data();
 }
 
@@ -114,17 +122,17 @@ void LayerStreams::ThreadMain() {
     stream->reading_ = true;
     mu_.Unlock();
     const TimeNs begin = real.Now();
-    buffer.Reserve(bytes + kBlockBytes);
-    Status read = stream->kv_.ReadPart(part, buffer.data(), bounce);
+    StatusOr<const std::byte*> read = stream->kv_.Part(part, buffer, bounce);
     const TimeNs took = real.Now() - begin;
     mu_.Lock();
     stream->reading_ = false;
     if (read.ok()) {
+      stream->layers_[part] = *read;
       ++stream->read_;
       counts_.bytes += bytes;
       counts_.read_ns += took;
     } else {
-      stream->failure_ = std::move(read);
+      stream->failure_ = read.status();
     }
     changed_.NotifyAll();
   }

@@ -1,7 +1,8 @@
 // LayerStreams: full KV on its way from the slow store into forwards, layer by layer. One thread reads, stream after
 // stream in the order in which they began; each stream has room for a few layers, and goes on reading when the forward
 // has gone on to the next layer. So reading layer l + 1 goes beside computing layer l, and what is begun before its
-// forward goes beside whatever runs until then.
+// forward goes beside whatever runs until then. What the page cache has does not have to come: its stream is there when
+// it begins, and its forward reads it where it lies.
 //
 //   layers   0 .... | asked for | read | read | being read ...      a ring of depth() of them
 //
@@ -49,8 +50,9 @@ class LayerStream final : public models::KvSource {
 
   // Under the lock of streams_.
   std::vector<BlockBuffer> ring_;
-  int32_t read_ = 0;   // Layers that are there or were.
-  int32_t asked_ = 0;  // The layer that the forward is at; those before it may be written over.
+  std::vector<const std::byte*> layers_;  // Where those that were read lie.
+  int32_t read_ = 0;                      // Layers that are there or were.
+  int32_t asked_ = 0;                     // The layer that the forward is at; those before it may be written over.
   bool reading_ = false;
   Status failure_;
 };

@@ -2,6 +2,7 @@
 #include "engine/slow/slow_store.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
@@ -121,6 +122,11 @@ Status SlowStore::Write(int64_t offset, std::span<const std::byte> from) {
     from = from.subspan(static_cast<size_t>(written));
   }
   return OkStatus();
+}
+
+bool SlowStore::MapAt(std::byte* const at, const int64_t offset, const int64_t bytes) const {
+  if (!maps()) return false;
+  return ::mmap(at, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, write_fd_, offset) == at;
 }
 
 // What the system cuts short goes on at the last whole block, as O_DIRECT wants it.

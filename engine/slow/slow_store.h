@@ -3,10 +3,12 @@
 // outlives the process.
 //
 // Reads go through the page cache or, `direct`, around it: then what is read has really come from the disk. Writes go
-// through it in any case; the system brings the two together.
+// through it in any case; the system brings the two together. What lies in the page cache can be read in place, through
+// a mapping (mapped_range.h).
 // Threads: Take and ranges on one; Read and Write any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -70,6 +72,15 @@ class SlowStore {
   // room for them. Errors: UNAVAILABLE, DATA_LOSS (the file is shorter).
   Status Read(int64_t offset, int64_t bytes, std::byte* to);
 
+  // Whether `count` bytes at whole blocks from `at` on may show what lies at `offset`: false where reads go around the
+  // page cache, through a test's files, or the system has no more mappings. Requires: `at` lies in a MappedRange.
+  bool MapAt(std::byte* at, int64_t offset, int64_t bytes) const;
+  bool maps() const { return own_files_ != nullptr && !options_.direct; }
+  // Whether something that had been written was found to be no longer in the page cache: from then on whatever is
+  // mapped may have come from the disk, and nothing is read in place any more. Any thread.
+  bool reads_disk() const { return reads_disk_; }
+  void SetReadsDisk() { reads_disk_ = true; }
+
  private:
   SlowStore(const SlowTierOptions& options, std::unique_ptr<cache::FileLayer> own_files);
   Status OpenFiles();
@@ -81,6 +92,8 @@ class SlowStore {
   cache::FileLayer& files_;
   int write_fd_ = -1;
   int read_fd_ = -1;
+
+  std::atomic<bool> reads_disk_ = false;
 
   // The one thread of Take.
   std::map<int64_t, int64_t> free_;  // Offset to bytes: ranges that were given back, no two side by side.

@@ -58,13 +58,13 @@ bool SlowTier::Return(AwayKv& away, cache::PrefixLease& lease) {
   std::vector<cache::PageRef> pages = cache_.TakePages(away.pages(), clock_.Now());
   for (size_t part = 0; part < parts_.count(); ++part) {
     const int64_t bytes = parts_.bytes(part);
-    returning_.Reserve(away.PartBytes(part) + kBlockBytes);
-    if (const Status s = away.ReadPart(part, returning_.data(), bounce_); !s.ok()) {
-      Failed(s);
+    const StatusOr<const std::byte*> from = away.Part(part, returning_, bounce_);
+    if (!from.ok()) {
+      Failed(from.status());
       return false;
     }
     for (size_t p = 0; p < pages.size(); ++p) {
-      std::memcpy(pages[p].data() + parts_.offsets_bytes[part], returning_.data() + static_cast<int64_t>(p) * bytes,
+      std::memcpy(pages[p].data() + parts_.offsets_bytes[part], *from + static_cast<int64_t>(p) * bytes,
                   static_cast<size_t>(bytes));
     }
   }

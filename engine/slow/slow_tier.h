@@ -18,6 +18,7 @@
 #include "engine/slow/layer_streams.h"
 #include "engine/slow/slow_store.h"
 #include "engine/stats.h"
+#include "kernels/numerics.h"
 #include "models/model.h"
 
 namespace invar::engine {
@@ -32,7 +33,10 @@ class SlowTier {
 
   // Whether sequences may move out now.
   bool IsOpen() const { return clock_.Now() >= open_from_; }
-  std::unique_ptr<AwayKv> Make() { return std::make_unique<AwayKv>(*store_, parts_); }
+  // For a sequence of so many tokens.
+  std::unique_ptr<AwayKv> Make(const int64_t tokens) {
+    return std::make_unique<AwayKv>(*store_, parts_, static_cast<int32_t>(tokens / kernels::kPageTokens));
+  }
 
   // Writes the sequence's next whole pages of its `computed` tokens, a step's worth of them; false: some are left, or
   // the store failed.
@@ -43,9 +47,12 @@ class SlowTier {
   // changed. Requires: live sequences leave room for its pages.
   bool Return(AwayKv& away, cache::PrefixLease& lease);
 
-  // Bytes of staging memory that a stream takes at least.
-  int64_t LeastStagingBytes(const AwayKv& away) const { return 2 * (away.PartBytes(0) + kBlockBytes); }
+  // Bytes of staging memory that a stream takes at least; what is read in place takes none.
+  int64_t LeastStagingBytes(const AwayKv& away) const {
+    return reads_in_place() ? 0 : 2 * (away.PartBytes(0) + kBlockBytes);
+  }
   int64_t staging_bytes() const { return staging_bytes_; }
+  bool reads_in_place() const { return store_->maps() && !store_->reads_disk() && parts_.are_blocks(); }
   std::unique_ptr<LayerStream> Stream(const AwayKv& away, int64_t staging_bytes) {
     return streams_.Begin(away, staging_bytes);
   }

@@ -173,8 +173,7 @@ class CompressedKvDrafter final : public Drafter {
   static ReadLayer LayersOf(const AwayKv& away) {
     return [&away](const size_t layer, BlockBuffer& into) {
       BlockBuffer bounce;
-      into.Reserve(away.PartBytes(layer) + kBlockBytes);
-      return away.ReadPart(layer, into.data(), bounce);
+      return away.Part(layer, into, bounce);
     };
   }
 

@@ -27,7 +27,7 @@ ModeChoice ChooseMode(const TwoTierDevice& device, const SpeculationLoad& load, 
   const int32_t residents = ResidentsWithinGap(device, load, limits);
   const int32_t draft = BestDraftTokens(device, load, limits.draft_max, residents);
   const double staggered = StaggeredTokensPerSecond(device, load, draft, residents);
-  ModeChoice choice{.residents = plain, .tokens_per_s = full, .gain = staggered / full};
+  ModeChoice choice{.residents = plain, .plain_residents = plain, .tokens_per_s = full, .gain = staggered / full};
   if (choice.gain < limits.gain_min) return choice;
   // Only where the link is what everybody waits for are more tokens free.
   const bool link_bound = LinkRounds(device, load) < ComputeRounds(device, load, draft, residents);

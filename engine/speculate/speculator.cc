@@ -101,6 +101,10 @@ void Speculator::GoOn(const std::span<const Going> rounds) {
     turn.draft.assign(sequence.draft().begin(), sequence.draft().end());
   }
   AskAll(turns, static_cast<int32_t>(rounds.size()));
+  // Who has drafted and is not asked again goes without because it does not pay.
+  for (const Going& round : rounds) {
+    if (!round.sequence->draft().empty()) live_[round.sequence->id()].reason = FallbackReason::kUnprofitable;
+  }
 }
 
 StatusOr<bool> Speculator::MakeViewReady(SpeculatedSequence& sequence) {

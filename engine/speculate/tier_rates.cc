@@ -26,6 +26,8 @@ constexpr double kFade = 0.99;
 // Sums that are off by more than this have not met what they are of.
 constexpr double kOffMost = 2.0;
 
+double Bounded(const double off) { return std::clamp(off, 1.0 / kOffMost, kOffMost); }
+
 void Average(double& average, const double value) {
   average = average == 0 ? value : (1.0 - kNewer) * average + kNewer * value;
 }
@@ -58,7 +60,9 @@ TierRates::TierRates(const models::ModelSpec& spec)
       drafts_(spec.work) {}
 
 void TierRates::Streamed(const int64_t bytes, const TimeNs took) {
-  if (bytes > 0 && took > 0) Average(link_s_, ToSeconds(took) / static_cast<double>(bytes));
+  if (bytes <= 0) return;
+  streamed_ = true;
+  Average(link_s_, ToSeconds(took) / static_cast<double>(bytes));
 }
 
 void TierRates::Waited(const int64_t bytes, const TimeNs took) {
@@ -99,8 +103,9 @@ TierRates::Load TierRates::LoadOf(const RoundDemand& demand) {
 
 double TierRates::PlainTokensPerSecond(const Load& load, const int32_t requests) const {
   const double positions = requests * load.tokens;
-  return requests /
-         steps_.Of({.rows = static_cast<double>(requests), .positions = positions, .kv_positions = positions});
+  const double step_s =
+      steps_.Of({.rows = static_cast<double>(requests), .positions = positions, .kv_positions = positions});
+  return requests / (step_s * Bounded(plain_off_.of(1.0)));
 }
 
 TierRates::Weighed TierRates::BestRounds(const Load& load, const int32_t requests, const ModeLimits& limits,
@@ -109,13 +114,14 @@ TierRates::Weighed TierRates::BestRounds(const Load& load, const int32_t request
   ModeChoice& best = weighed.choice;
   const double link_s = link_s_ * load.stream_bytes;
   const double wait_s = wait_.of(link_s_) * load.stream_bytes;
-  const double off = std::clamp(off_.of(1.0), 1.0 / kOffMost, kOffMost);
+  const double off = Bounded(off_.of(1.0));
   const auto staged = static_cast<int32_t>(
       std::clamp(static_cast<double>(verify.staging_bytes) / std::max(1.0, load.stage_bytes), 1.0, 1e6));
-  for (int32_t draft = 1; draft <= limits.draft_max; ++draft) {
+  for (int32_t draft = 0; draft <= limits.draft_max; ++draft) {
     const int32_t rows = draft + 1;
     const double tokens = requests * ExpectedRun(load.acceptance, draft);
     const auto drafts = [&](const double at_once) {
+      if (draft == 0) return 0.0;
       const double all = static_cast<double>(draft) * requests;
       return drafts_.Of(
           {.forwards = all / at_once, .rows = all, .positions = all * load.tokens, .kv_positions = all * load.tokens});
@@ -162,13 +168,14 @@ ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits
     // The last to come has the views of all beside it.
     const double last = std::max(load.kept_bytes, load.working_bytes);
     const bool fits = n * load.view_bytes <= views && n * load.view_bytes + (n - 1) * load.kept_bytes + last <= budget;
-    if (n > 1 && !fits) break;
+    if (n > std::max(1, demand.away) && !fits) break;
     const Weighed of_n = BestRounds(load, n, limits, verify);
     if (of_n.choice.tokens_per_s <= rounds.tokens_per_s) continue;
     rounds = of_n.choice;
     token_s_ = of_n.token_s;
   }
   rounds.gain = rounds.tokens_per_s / full;
+  rounds.plain_residents = plain;
   if (rounds.tokens_per_s > 0 && rounds.gain >= limits.gain_min) return rounds;
   rounds.mode = DecodeMode::kPlain;
   rounds.residents = plain;

@@ -1,13 +1,13 @@
 // TierRates: what rounds and plain decoding really take on this machine, learned from every forward, draft, stream and
 // view; and from it whether rounds pay for the requests that are there, with how many of them at once and how long
 // drafts. Says of rounds
-//   cycle   K drafts of m requests + their verifies + what making and moving them takes, shared out over their answers
-//   tokens  m E(K), E as in cost_model.h
+//   cycle   K drafts of m requests + their verifies + what making and moving them takes, a share of each answer
+//   tokens  m E(K), E as in cost_model.h; K may be 0
 // where the verifies go together, so many in a forward as there is memory for streams, or one after another while
 // others draft, and a stream takes at least what its bytes take on the link. Of plain decoding: a step of as many
 // requests as their full KV has room. Where nothing is known yet, rounds are tried: only they can tell. What rounds
-// then give is held against what was said of them, and corrects it. Pure but for what it remembers; no clock. Threads:
-// engine thread only.
+// then give is held against what was said of them, and corrects it; steps of plain decoding alike. Pure but for what it
+// remembers; no clock. Threads: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ namespace invar::engine {
 // Requests that want to be verified on full KV, those that wait included, and the memory there is for them.
 struct RoundDemand {
   int32_t requests = 0;
+  int32_t away = 0;           // Of them, with their full KV in the slow tier now: so many have room.
   int64_t tokens = 0;         // Of all of them.
   int64_t output_tokens = 0;  // That they generate in all, as far as they may.
   int64_t view_bytes = 0;     // That drafters hold, for `viewed_tokens` tokens.
@@ -45,9 +46,13 @@ class TierRates {
 
   // A step of decoding and verifying, but for what it waited for streams.
   void StepTook(const ForwardWork& work, const TimeNs took) { steps_.Observe(work, ToSeconds(took)); }
+  // One that plain decoding takes alike: a row of each of as many as the fast tier holds.
+  void PlainStepTook(const ForwardWork& work, const TimeNs took) {
+    if (steps_.observed()) plain_off_.Add(ToSeconds(took), steps_.Of(work));
+  }
   // Forwards on views with all that drafts need besides; positions are those of the text.
   void DraftsTook(const ForwardWork& work, const TimeNs took) { drafts_.Observe(work, ToSeconds(took)); }
-  // So many bytes were read, in so much time of reading.
+  // So many bytes were read, in so much time of reading; none where they lay in memory.
   void Streamed(int64_t bytes, TimeNs took);
   // Steps of decoding alone waited so long for streams of so many bytes.
   void Waited(int64_t bytes, TimeNs took);
@@ -59,7 +64,7 @@ class TierRates {
   void MovedOut(int64_t bytes, TimeNs took);
 
   // Whether anything was measured that a choice could rest on.
-  bool known() const { return steps_.observed() && drafts_.observed() && link_s_ > 0; }
+  bool known() const { return steps_.observed() && drafts_.observed() && streamed_; }
   // `limits.plain_max` and `staggered_max` hold beside what memory says. Where nothing is known: staggered, with short
   // drafts. Where plain decoding is chosen, draft lengths are those of the rounds that were weighed.
   ModeChoice Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify);
@@ -81,7 +86,7 @@ class TierRates {
   };
   Load LoadOf(const RoundDemand& demand);
   double PlainTokensPerSecond(const Load& load, int32_t requests) const;
-  // Of all rounds that go: the best draft length, together or not.
+  // Of all rounds that go: the best draft length, none included, together or not.
   Weighed BestRounds(const Load& load, int32_t requests, const ModeLimits& limits, const VerifyLimits& verify) const;
 
   // Set at construction.
@@ -93,9 +98,11 @@ class TierRates {
   ForwardTimes steps_;
   ForwardTimes drafts_;
   // Moving averages; 0: nothing seen.
+  bool streamed_ = false;
   double link_s_ = 0;      // A byte.
   Share wait_;             // Seconds that forwards wait, a byte.
   Share off_;              // What rounds took over what was expected.
+  Share plain_off_;        // What steps of plain decoding took alike.
   double token_s_ = 0;     // Of the rounds chosen last; 0: none.
   double move_s_ = 0;      // A byte.
   double view_s_ = 0;      // A token.

@@ -1,8 +1,8 @@
 // The law where full KV lies in the slow tier: a sequence that drafts on compressed KV and is verified on layers that
 // stream from a file gives the tokens, the raw bits of logits, the states and the KV of plain decoding: whichever
-// compressor drafts, through the page cache and around it, with cancellations, preemptions and a store that fails in
-// every way, its bytes damaged included.
-// The suite takes a sample; all of it: tests/soak/slow_tier.sh.
+// compressor drafts, in place in the page cache, copied out of it (where faults are planted) and around it, with
+// cancellations, preemptions and a store that fails in every way, its bytes damaged included. The suite takes a sample;
+// all of it: tests/soak/slow_tier.sh.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -151,7 +151,7 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
                          .staging_bytes = setting.staging_bytes,
                          .synchronous = setting.synchronous,
                          .eager = setting.eager,
-                         .files = &files};
+                         .files = setting.fault == Fault::kNone ? nullptr : &files};
     // What views leave of their memory is full KV's.
     const auto rig = Rig::Make<PromptsNotingModel>(GetParam(), options, /*draft_sequences=*/setting.count + 1);
     files.Plant(setting.fault, setting.fault_every);

@@ -128,6 +128,32 @@ TEST(TierRates, HoldWhatRoundsGiveAgainstWhatWasSaid) {
   EXPECT_NEAR(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s, 0.8 * said, 0.02 * said);
 }
 
+TEST(TierRates, HoldStepsOfPlainDecodingAgainstWhatWasSaidOfThem) {
+  TierRates rates = Measured(20e9);
+  const double said = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).gain;
+  const ForwardWork three{.rows = 3, .positions = 24'000, .kv_positions = 24'000};
+  for (int i = 0; i < 8; ++i)
+    rates.PlainStepTook(three, static_cast<TimeNs>(0.8 * static_cast<double>(Takes(three, 1.0))));
+  EXPECT_NEAR(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).gain, 0.8 * said, 0.03 * said);
+}
+
+TEST(TierRates, DecodeOnWhatStreamsByWithoutDraftsWhereTheLinkIsAsFastAsMemory) {
+  TierRates rates = Measured(20e9);
+  for (int i = 0; i < 60; ++i) rates.Streamed(80 * kMb, 0);
+  const ModeChoice wrong = rates.Choose(Tight(0.1), {.draft_max = 8}, {});
+  EXPECT_EQ(wrong.mode, DecodeMode::kStaggered) << "eight share each reading of the weights, three otherwise";
+  EXPECT_EQ(wrong.draft_max, 0);
+  EXPECT_EQ(wrong.residents, 8);
+}
+
+TEST(TierRates, CountWhoIsAwayAsThoseWhoHaveRoom) {
+  RoundDemand tight = Tight(1.0);
+  tight.budget_bytes = 120 * kMb;
+  EXPECT_LT(Measured(20e9).Choose(tight, {.draft_max = 8}, {}).residents, 8);
+  tight.away = 8;
+  EXPECT_EQ(Measured(20e9).Choose(tight, {.draft_max = 8}, {}).residents, 8);
+}
+
 TEST(TierRates, CountOfStreamsWhatForwardsWaitForThem) {
   TierRates rates = Measured(1e9);
   EXPECT_FALSE(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).together) << "nothing is known to be hidden";
