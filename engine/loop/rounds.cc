@@ -89,7 +89,7 @@ bool Rounds::StepPlainly() {
   for (int32_t i = 0; i < choice_.plain_residents; ++i) {
     Sequence& sequence = live_.Find(SequenceId(rounds_[static_cast<size_t>(plain_steps_ + i) % rounds_.size()].id));
     BeginStream(sequence);
-    sequence.SetWaits(false);
+    sequence.SetStandsAside(false);
   }
   ++plain_steps_;
   next_plain_ = verifies_ + kPlainStepEvery * std::ssize(rounds_);
