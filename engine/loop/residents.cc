@@ -99,11 +99,13 @@ void Residents::ShareMemory() {
   // Who is away comes back as to a place that is free.
   const bool is_short = any_away || need.free_pages < need.wanted.running + need.wanted.next;
   const bool yields = is_short && !rounds_.on() && !eager_;
+  if (yields && any_away) DropViewInTheWay(need);
   int64_t kept_pages = 0;  // Views of those who are away grow on.
   bool all_out = true;
   for (const auto& [id, sequence] : live_) {
     all_out = all_out && (!sequence->has_lease() || sequence->away_pages() > 0 || sequence->moves_out_in_prefill());
-    if (sequence->away() != nullptr) kept_pages += kViewGrowthPages;
+    const bool grows = sequence->away() != nullptr && (!yields || speculator_.ViewTokens(*sequence) > 0);
+    if (grows) kept_pages += kViewGrowthPages;
     if (yields && sequence->away() == nullptr) speculator_.DropView(*sequence);
   }
   // Once all are out, views leave what the next to come needs: it is in the fast tier as a whole at first.
@@ -113,6 +115,20 @@ void Residents::ShareMemory() {
   const int64_t beside = std::min(share_.shared_bytes(), share_.drafters_bytes() + spare_pages * page_bytes);
   const int64_t kept = kept_pages == 0 ? 0 : speculator_.stats().drafter_bytes + kept_pages * page_bytes;
   share_.Fit(yields ? kept : std::max(kept, beside), free_pages * page_bytes, clock_.Now());
+}
+
+// Beside the views of all nobody who is away would have room to come back: one a step goes, until there is.
+void Residents::DropViewInTheWay(const MemoryNeed& need) {
+  int32_t least = INT32_MAX;
+  Sequence* viewed = nullptr;
+  for (const auto& [id, sequence] : live_) {
+    const bool is_away = sequence->away_pages() > 0 && sequence->state() == SequenceState::kDecode;
+    if (is_away) least = std::min(least, sequence->away_pages());
+    const bool is_idle = is_away && sequence->round().stream == nullptr && speculator_.ViewTokens(*sequence) > 0;
+    if (is_idle && viewed == nullptr) viewed = sequence.get();
+  }
+  const bool is_short = least != INT32_MAX && need.free_pages - need.wanted.running < PagesToComeBack(least);
+  if (is_short && viewed != nullptr) speculator_.DropView(*viewed);
 }
 
 // For a newcomer others move out only while the link serves one more. Once somebody is out, all go: a token at a time

@@ -59,6 +59,7 @@ class Residents {
   void WriteWholePages(Sequence& sequence);
   bool MakeViewReady(Sequence& sequence);
   void ShareMemory();
+  void DropViewInTheWay(const MemoryNeed& need);
   void LetEnter(const MemoryNeed& need, bool any_away);
   int32_t Wanted(const MemoryNeed& need, bool any_away) const;
 

@@ -13,9 +13,11 @@ constexpr int32_t kDraftTokensAtOnce = 8;
 // Steps between two looks at what pays.
 constexpr int64_t kChooseEvery = 16;
 
-// Verifies between two steps of plain decoding: what it takes is half of what the gain is, and such a step costs a part
-// of a round.
-constexpr int64_t kPlainStepEvery = 64;
+// Of the time, steps of plain decoding take so much: what they take is half of what the gain is, and what they lose is
+// less than half of what they take.
+constexpr int64_t kPlainStepShare = 64;
+// Rounds between two of them at least, whatever time does.
+constexpr int64_t kRoundsBetween = 4;
 // At first, so that a stall of the machine does not say it all.
 constexpr int64_t kPlainStepsFirst = 8;
 
@@ -81,7 +83,7 @@ bool Rounds::EndOpenRounds() {
 // else may be at anything, so that the step takes what theirs would.
 bool Rounds::StepPlainly() {
   if (!on() || choice_.plain_residents == 0 || std::ssize(rounds_) < choice_.plain_residents) return false;
-  if (plain_steps_ >= kPlainStepsFirst && verifies_ < next_plain_) return false;
+  if (plain_steps_ >= kPlainStepsFirst && (clock_.Now() < next_plain_ || verifies_ < next_plain_verify_)) return false;
   if (std::any_of(rounds_.begin(), rounds_.end(),
                   [](const RoundView& r) { return r.phase != RoundPhase::kDraft || r.drafted > 0; }))
     return false;
@@ -92,7 +94,7 @@ bool Rounds::StepPlainly() {
     sequence.SetStandsAside(false);
   }
   ++plain_steps_;
-  next_plain_ = verifies_ + kPlainStepEvery * std::ssize(rounds_);
+  next_plain_verify_ = verifies_ + kRoundsBetween * std::ssize(rounds_);
   return true;
 }
 
@@ -200,7 +202,10 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
   if (decodes) {
     rates_.StepTook(work, took - waited);
     const bool is_plain = work.rows == static_cast<double>(spans.size());
-    if (is_plain && (steps_plainly_ || !on())) rates_.PlainStepTook(work, took - waited);
+    if (is_plain && (steps_plainly_ || !on())) {
+      rates_.PlainStepTook(work, took - waited);
+      next_plain_ = clock_.Now() + kPlainStepShare * took;
+    }
     rates_.Waited(now.streamed_bytes - seen_.streamed_bytes, waited);
     const bool as_chosen = on() && !steps_plainly_ && !others_ran_ && std::ssize(rounds_) == choice_.residents;
     const TimeNs drafted = costs.drafted_ns - seen_costs_.drafted_ns;
@@ -225,12 +230,17 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
 }
 
 RoundDemand Rounds::Demand() const {
+  // One wrong guess in a first verify says next to nothing: nothing is known before a few.
   RoundDemand demand{.budget_bytes = options_.budget_bytes,
                      .views_bytes_max = options_.draft_memory_bytes,
-                     .working_pages = options_.working_pages};
+                     .working_pages = options_.working_pages,
+                     .tried = verifies_ >= RoundProbes::kVerifies};
   double acceptance = 0.0;
   for (const auto& [id, sequence] : live_) {
-    if (!DraftsOnViews(*sequence)) continue;
+    if (!DraftsOnViews(*sequence)) {
+      demand.other_pages += sequence->pages();
+      continue;
+    }
     ++demand.requests;
     demand.away += sequence->away_pages() > 0 && sequence->state() == SequenceState::kDecode ? 1 : 0;
     demand.tokens += static_cast<int64_t>(sequence->tokens().size());
@@ -247,10 +257,8 @@ void Rounds::Choose() {
   const RoundDemand demand = Demand();
   const VerifyLimits verify{.rows = options_.rows_max,
                             .staging_bytes = tier_->reads_in_place() ? INT64_MAX : tier_->staging_bytes()};
-  // One wrong guess in a first verify says next to nothing: nothing is known before a few.
-  const bool known = rates_.known() && verifies_ >= RoundProbes::kVerifies;
-  choice_ = rates_.Choose(known ? demand : RoundDemand{}, options_.limits, verify);
-  if (!known || demand.requests == 0) return;
+  choice_ = rates_.Choose(demand, options_.limits, verify);
+  if (!rates_.known() || !demand.tried || demand.requests == 0 || choice_.all_fit) return;
   // One more than decode plainly, so that somebody has to move out for it.
   if (probes_.Look(on(), verifies_, clock_.Now())) {
     choice_.mode = DecodeMode::kStaggered;

@@ -76,7 +76,8 @@ class Rounds {
   ModeChoice choice_{};  // Of the last look.
   int64_t steps_ = 0;
   int64_t plain_steps_ = 0;  // Of those who are away, to see what plain decoding takes.
-  int64_t next_plain_ = 0;
+  TimeNs next_plain_ = 0;
+  int64_t next_plain_verify_ = 0;
   bool steps_plainly_ = false;  // In the step under way.
   int64_t verifies_ = 0;
   bool others_ran_ = false;  // In the last step: somebody who is not away.

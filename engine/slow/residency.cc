@@ -8,8 +8,6 @@ namespace {
 
 // Fewer pages are not worth a stream a round.
 constexpr int32_t kGivesMin = 2;
-// Who comes back leaves a part of its pages free beside them, so that the next page wanted does not send it out again.
-constexpr int32_t kSlackShare = 4;
 
 // The fewest go: those who give most, then the newest.
 const ResidentView* Largest(const std::span<const ResidentView> residents, const std::vector<SequenceId>& leave) {
@@ -55,7 +53,7 @@ Residency PlanResidency(const std::span<const ResidentView> residents, const int
   }
   if (any_leaves) return plan;
   const ResidentView* const back = FirstBack(residents);
-  if (back != nullptr && spare >= back->away + back->away / kSlackShare) plan.back = back->id;
+  if (back != nullptr && spare >= PagesToComeBack(back->away)) plan.back = back->id;
   return plan;
 }
 

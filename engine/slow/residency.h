@@ -22,6 +22,10 @@ struct ResidentView {
   int32_t away = 0;        // Pages that it needs to come back; 0: it is not away.
 };
 
+// Free pages that one needs to come back: a part of its own stay free beside them, so that the next page wanted does
+// not send it out again.
+constexpr int32_t PagesToComeBack(const int32_t away) { return away + away / 4; }
+
 struct Residency {
   std::vector<SequenceId> leave;
   std::optional<SequenceId> back;  // One a step: it takes a read of all its KV.

@@ -28,6 +28,7 @@ struct ModeChoice {
   DecodeMode mode = DecodeMode::kPlain;
   int32_t residents = 0;
   int32_t plain_residents = 0;  // Of plain decoding, taken or not.
+  bool all_fit = false;         // The fast tier holds the full KV of all there are.
   // Staggered, or what it would be: a round asks for its verify after draft_min tokens and goes on drafting to
   // draft_max while it waits.
   int32_t draft_min = 0;

@@ -21,8 +21,12 @@ constexpr int32_t kRequestsMax = 64;
 // A gap is a cycle on average; so much of the limit is the average allowed to be.
 constexpr double kGapShare = 0.85;
 
-// Of sums that fade: a hundred rounds count, about.
-constexpr double kFade = 0.99;
+// Of sums that fade: a hundred rounds count, about, of what forwards wait.
+constexpr double kWaitFade = 0.99;
+// What holds expectations against what came follows a machine that others use too: twenty rounds, and five steps of
+// plain decoding, which are rare.
+constexpr double kRoundsFade = 0.95;
+constexpr double kPlainFade = 0.8;
 // Sums that are off by more than this have not met what they are of.
 constexpr double kOffMost = 2.0;
 
@@ -34,9 +38,9 @@ void Average(double& average, const double value) {
 
 }  // namespace
 
-void TierRates::Share::Add(const double part, const double whole) {
-  part_ = kFade * part_ + part;
-  whole_ = kFade * whole_ + whole;
+void TierRates::Share::Add(const double part, const double whole, const double fade) {
+  part_ = fade * part_ + part;
+  whole_ = fade * whole_ + whole;
 }
 
 struct TierRates::Load {
@@ -66,11 +70,15 @@ void TierRates::Streamed(const int64_t bytes, const TimeNs took) {
 }
 
 void TierRates::Waited(const int64_t bytes, const TimeNs took) {
-  if (bytes > 0) wait_.Add(ToSeconds(took), static_cast<double>(bytes));
+  if (bytes > 0) wait_.Add(ToSeconds(took), static_cast<double>(bytes), kWaitFade);
 }
 
 void TierRates::RoundsGave(const int64_t tokens, const TimeNs took) {
-  if (tokens > 0 && token_s_ > 0) off_.Add(ToSeconds(took), static_cast<double>(tokens) * token_s_);
+  if (tokens > 0 && token_s_ > 0) off_.Add(ToSeconds(took), static_cast<double>(tokens) * token_s_, kRoundsFade);
+}
+
+void TierRates::PlainStepTook(const ForwardWork& work, const TimeNs took) {
+  if (steps_.observed()) plain_off_.Add(ToSeconds(took), steps_.Of(work), kPlainFade);
 }
 
 void TierRates::ViewsMade(const int64_t tokens, const TimeNs took) {
@@ -154,13 +162,17 @@ TierRates::Weighed TierRates::BestRounds(const Load& load, const int32_t request
 ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify) {
   const Load load = LoadOf(demand);
   token_s_ = 0;
-  if (!known() || demand.requests == 0) {
+  const auto budget = static_cast<double>(demand.budget_bytes - demand.other_pages * page_bytes_);
+  const auto holds = static_cast<int32_t>(std::clamp(budget / load.full_bytes, 1.0, 1e6));
+  const bool all_fit = demand.requests * load.full_bytes <= budget && demand.requests <= limits.plain_max;
+  if (demand.requests > 0 && all_fit) {
+    return {.mode = DecodeMode::kPlain, .residents = demand.requests, .all_fit = true};
+  }
+  if (!known() || !demand.tried || demand.requests == 0) {
     const int32_t draft = std::min(kFirstDraft, limits.draft_max);
     return {.mode = DecodeMode::kStaggered, .residents = INT32_MAX, .draft_min = draft, .draft_max = draft};
   }
-  const auto budget = static_cast<double>(demand.budget_bytes);
   const auto views = static_cast<double>(demand.views_bytes_max);
-  const auto holds = static_cast<int32_t>(std::clamp(budget / load.full_bytes, 1.0, 1e6));
   const int32_t plain = std::min({demand.requests, holds, limits.plain_max});
   const double full = PlainTokensPerSecond(load, plain);
   ModeChoice rounds;

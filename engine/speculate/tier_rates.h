@@ -28,7 +28,9 @@ struct RoundDemand {
   int64_t view_bytes = 0;     // That drafters hold, for `viewed_tokens` tokens.
   int64_t viewed_tokens = 0;
   double acceptance = 0.0;      // Of drafts on views lately.
+  bool tried = true;            // So many rounds were run that what they take and give can be told.
   int64_t budget_bytes = 0;     // For full KV, states and views together.
+  int64_t other_pages = 0;      // Of these, what other requests that run hold.
   int64_t views_bytes_max = 0;  // Of these, for views.
   int32_t working_pages = 1;    // Of a prompt that moves out as it is run.
 };
@@ -47,9 +49,7 @@ class TierRates {
   // A step of decoding and verifying, but for what it waited for streams.
   void StepTook(const ForwardWork& work, const TimeNs took) { steps_.Observe(work, ToSeconds(took)); }
   // One that plain decoding takes alike: a row of each of as many as the fast tier holds.
-  void PlainStepTook(const ForwardWork& work, const TimeNs took) {
-    if (steps_.observed()) plain_off_.Add(ToSeconds(took), steps_.Of(work));
-  }
+  void PlainStepTook(const ForwardWork& work, TimeNs took);
   // Forwards on views with all that drafts need besides; positions are those of the text.
   void DraftsTook(const ForwardWork& work, const TimeNs took) { drafts_.Observe(work, ToSeconds(took)); }
   // So many bytes were read, in so much time of reading; none where they lay in memory.
@@ -65,14 +65,15 @@ class TierRates {
 
   // Whether anything was measured that a choice could rest on.
   bool known() const { return steps_.observed() && drafts_.observed() && streamed_; }
-  // `limits.plain_max` and `staggered_max` hold beside what memory says. Where nothing is known: staggered, with short
-  // drafts. Where plain decoding is chosen, draft lengths are those of the rounds that were weighed.
+  // `limits.plain_max` and `staggered_max` hold beside what memory says. Where the fast tier holds all: plain, there is
+  // nothing to move out for. Else, where nothing is known: staggered, with short drafts. Where plain decoding is
+  // chosen, draft lengths are those of the rounds that were weighed.
   ModeChoice Choose(const RoundDemand& demand, const ModeLimits& limits, const VerifyLimits& verify);
 
  private:
   // Sums that fade: what is newer counts more.
   struct Share {
-    void Add(double part, double whole);
+    void Add(double part, double whole, double fade);
     double of(const double otherwise) const { return whole_ > 0 ? part_ / whole_ : otherwise; }
 
    private:

@@ -99,6 +99,17 @@ TEST(TierRates, DecodePlainlyWhereAllFitAndTheLinkGivesNoMore) {
   EXPECT_EQ(choice.residents, 8) << "there are no more";
 }
 
+TEST(TierRates, MoveNobodyOutToLearnWhereAllFit) {
+  RoundDemand roomy = Tight(0.99);
+  roomy.budget_bytes = 2'000 * kMb;
+  roomy.tried = false;
+  const ModeChoice choice = TierRates(Spec()).Choose(roomy, {.draft_max = 32}, {});
+  EXPECT_EQ(choice.mode, DecodeMode::kPlain);
+  EXPECT_TRUE(choice.all_fit);
+  roomy.other_pages = 3'000;
+  EXPECT_EQ(TierRates(Spec()).Choose(roomy, {.draft_max = 32}, {}).mode, DecodeMode::kStaggered);
+}
+
 TEST(TierRates, ForgetNoViewWhenNobodyHasOneAnyMore) {
   TierRates rates = Measured(20e9);
   const double gain = rates.Choose(Tight(0.99), {.draft_max = 32}, {}).gain;
