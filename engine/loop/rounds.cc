@@ -231,10 +231,11 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
 
 RoundDemand Rounds::Demand() const {
   // One wrong guess in a first verify says next to nothing: nothing is known before a few.
-  RoundDemand demand{.budget_bytes = options_.budget_bytes,
+  RoundDemand demand{.tried = verifies_ >= RoundProbes::kVerifies,
+                     .may_stay = !options_.eager,
+                     .budget_bytes = options_.budget_bytes,
                      .views_bytes_max = options_.draft_memory_bytes,
-                     .working_pages = options_.working_pages,
-                     .tried = verifies_ >= RoundProbes::kVerifies};
+                     .working_pages = options_.working_pages};
   double acceptance = 0.0;
   for (const auto& [id, sequence] : live_) {
     if (!DraftsOnViews(*sequence)) {

@@ -25,6 +25,7 @@ class Rounds {
  public:
   struct Options {
     bool synchronous = false;
+    bool eager = false;  // Tests: requests move out also where the fast tier holds all.
     ModeLimits limits;
     int32_t rows_max = 1;            // Of a forward, with logits.
     int64_t budget_bytes = 0;        // Of the fast tier.

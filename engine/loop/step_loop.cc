@@ -66,6 +66,7 @@ int32_t WorkingPages(const EngineOptions& options) {
 
 Rounds::Options RoundOptionsOf(const EngineOptions& options, const MemoryPlan& plan) {
   Rounds::Options rounds{.synchronous = options.slow_tier.synchronous,
+                         .eager = options.slow_tier.eager,
                          .limits = {.draft_max = std::max(1, options.draft_tokens_max)},
                          .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
                          .budget_bytes = plan.budget_bytes + plan.shared_bytes,

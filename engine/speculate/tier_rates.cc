@@ -165,7 +165,7 @@ ModeChoice TierRates::Choose(const RoundDemand& demand, const ModeLimits& limits
   const auto budget = static_cast<double>(demand.budget_bytes - demand.other_pages * page_bytes_);
   const auto holds = static_cast<int32_t>(std::clamp(budget / load.full_bytes, 1.0, 1e6));
   const bool all_fit = demand.requests * load.full_bytes <= budget && demand.requests <= limits.plain_max;
-  if (demand.requests > 0 && all_fit) {
+  if (demand.requests > 0 && demand.may_stay && all_fit) {
     return {.mode = DecodeMode::kPlain, .residents = demand.requests, .all_fit = true};
   }
   if (!known() || !demand.tried || demand.requests == 0) {

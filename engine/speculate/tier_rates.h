@@ -29,6 +29,7 @@ struct RoundDemand {
   int64_t viewed_tokens = 0;
   double acceptance = 0.0;      // Of drafts on views lately.
   bool tried = true;            // So many rounds were run that what they take and give can be told.
+  bool may_stay = true;         // Else requests move out also where the fast tier holds all.
   int64_t budget_bytes = 0;     // For full KV, states and views together.
   int64_t other_pages = 0;      // Of these, what other requests that run hold.
   int64_t views_bytes_max = 0;  // Of these, for views.
