@@ -153,7 +153,10 @@ class SlowTierLaw : public ::testing::TestWithParam<Subject> {
                          .eager = setting.eager,
                          .files = setting.fault == Fault::kNone ? nullptr : &files};
     // What views leave of their memory is full KV's.
-    const auto rig = Rig::Make<PromptsNotingModel>(GetParam(), options, /*draft_sequences=*/setting.count + 1);
+    // Where prompts are to find no room as a whole, so little that it does not hold all of them without views either.
+    const bool is_short = setting.long_prompts && !setting.eager;
+    const int32_t draft_sequences = is_short ? setting.count - 2 : setting.count + 1;
+    const auto rig = Rig::Make<PromptsNotingModel>(GetParam(), options, draft_sequences);
     files.Plant(setting.fault, setting.fault_every);
     rig->clock.SetTick(setting.tick_ns);
     const std::vector<Request> requests =
