@@ -351,6 +351,29 @@ TEST_F(Transfer, WhatWasFlushedMeanwhileStaysForgotten) {
   EXPECT_EQ(Faults(TransferFault::kForgotten), 1);
 }
 
+// The engine hands parts over and holds nothing while it does.
+TEST_F(Transfer, WhoTakesAPartMayCancelTheRest) {
+  int parts = 0;
+  std::shared_ptr<PrefixExport> exported;
+  exported = PrefixExport::Begin(*producer_,
+                                 {.request_id = "peer",
+                                  .scope = {},
+                                  .tokens = Prompt(1).prompt,
+                                  .have_kv = 0,
+                                  .have_state = 0,
+                                  .deadline = kNever},
+                                 [&](const StatusOr<PrefixPart>& part) {
+                                   ++parts;
+                                   EXPECT_TRUE(part.ok() && !part->is_last);
+                                   exported->Cancel();
+                                 });
+  while (producer_->RunOneStep()) {
+  }
+  EXPECT_EQ(parts, 1);
+  EXPECT_EQ(producer_->Stats().cancelled, 1);
+  ExpectNothingHeld();
+}
+
 TEST_F(Transfer, AFewTokensAreRunHere) {
   Open({.transfer = {.tokens_min = kPrompt}});
   Run(Pulled(1));
