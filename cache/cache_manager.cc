@@ -2,7 +2,9 @@
 #include "cache/cache_manager.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -48,7 +50,8 @@ struct CacheManager::Impl {
   const std::string_view order_name;             // or one order.
   const std::unique_ptr<EvictionOrder> order;
   PrefixCache memory;
-  int64_t flushes = 0;
+  int64_t flushes_of_all = 0;
+  std::map<std::string, int64_t> flushes_of_one;  // By tenant.
 };
 
 CacheManager::CacheManager(const CacheOptions& options, std::vector<std::unique_ptr<Tier>> tiers)
@@ -130,13 +133,16 @@ void CacheManager::Release(PrefixLease lease, const std::span<const TokenId> com
 
 FlushReport CacheManager::Flush(const FlushOptions& what, const TimeNs now) {
   const FlushReport freed = impl_->memory.Flush(what);
-  ++impl_->flushes;
+  ++(what.tenant.has_value() ? impl_->flushes_of_one[*what.tenant] : impl_->flushes_of_all);
   if (what.part == CachedPart::kAll) impl_->tiers.Drop(what, now);
   if (impl_->duel != nullptr) impl_->duel->Flush(what);
   return freed;
 }
 
-int64_t CacheManager::flushes() const { return impl_->flushes; }
+int64_t CacheManager::flushes(const std::string& tenant) const {
+  const auto of_one = impl_->flushes_of_one.find(tenant);
+  return impl_->flushes_of_all + (of_one == impl_->flushes_of_one.end() ? 0 : of_one->second);
+}
 
 const CacheMemory& CacheManager::memory() const { return impl_->memory.memory(); }
 

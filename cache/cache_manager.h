@@ -82,8 +82,9 @@ class CacheManager {
 
   // Forgets what is cached. Live sequences go on, and what they commit from then on is cached again.
   FlushReport Flush(const FlushOptions& what, TimeNs now);
-  // How often Flush was called: who brings something from outside must not bring back what was forgotten meanwhile.
-  int64_t flushes() const;
+  // How often Flush may have forgotten something of `tenant`: who brings something from outside must not bring back
+  // what was forgotten meanwhile, and what others flush is nothing to it.
+  int64_t flushes(const std::string& tenant) const;
 
   const CacheMemory& memory() const;
   PlacementReport Report() const;

@@ -28,7 +28,7 @@ class CodeShelf {
   // What names a prefix in codes.
   static Digest KeyOf(const CodedExport& coded, const cache::Scope& scope, std::span<const TokenId> tokens);
 
-  // `flushes`: of the engine's cache, now and when the codes' prefix began to run: what was run before a flush is
+  // `flushes`: of the tenant's prefixes, now and when the codes' prefix began to run: what was run before a flush is
   // forgotten with it.
   std::optional<Codes> Find(const Digest& key, int64_t flushes);
   bool Has(const Digest& key, int64_t flushes) const;

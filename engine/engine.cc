@@ -120,7 +120,7 @@ Status Engine::LookUpCached(CachedPrefix what, std::function<void(int32_t, int64
       [what = std::move(what), done = std::move(done)](const cache::CacheManager& cache, TimeNs) {
         const cache::PrefixQuery query{
             .scope = what.scope, .tokens = what.tokens, .resume_limit = static_cast<int32_t>(what.tokens.size())};
-        done(cache.Lookup(query).state_tokens, cache.flushes());
+        done(cache.Lookup(query).state_tokens, cache.flushes(what.scope.tenant));
       });
 }
 

@@ -73,7 +73,7 @@ class Engine {
     int32_t first_page = 0;
   };
   Status CopyCached(CachedPrefix what, std::function<void(std::optional<cache::PrefixImage>)> done);
-  // How many tokens of it CopyCached would find, and how often the cache was flushed.
+  // How many tokens of it CopyCached would find, and how often its tenant's prefixes were flushed.
   Status LookUpCached(CachedPrefix what, std::function<void(int32_t tokens, int64_t flushes)> done);
   // Where `request` would leave checkpoints if it came now, and why; nothing is run. Errors: as Submit's validation.
   Status ExplainPlan(Request request, std::function<void(const cache::PlanReport&)> done);

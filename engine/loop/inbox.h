@@ -35,7 +35,7 @@ struct Mail {
   std::vector<Submission> submissions;  // Bounded by max_queued.
   std::vector<SequenceId> cancels;      // Bounded by what RPCs are alive.
   std::vector<SequenceId> unpauses;
-  std::vector<CacheJob> cache_jobs;  // Bounded by what admin RPCs are alive.
+  std::vector<CacheJob> cache_jobs;  // Bounded by what RPCs are alive that ask of the cache.
   bool abort = false;
   bool woken = false;
 

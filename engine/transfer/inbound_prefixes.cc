@@ -158,7 +158,7 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
                   .before = have.state_tokens,
                   .since = now,
                   .deadline = now + options_.timeout,
-                  .flushes = cache_.flushes()};
+                  .flushes = cache_.flushes(query.scope.tenant)};
   if (request.deadline != kNever) waiting.deadline = std::min(waiting.deadline, now + (request.deadline - now) / 2);
   // Nothing that comes goes on from what was made of codes here: neither codes, which are of a whole prefix, nor what
   // one of equal weights has.
@@ -291,7 +291,9 @@ TimeNs InboundPrefixes::next_deadline() const {
 InboundPrefixes::Landed InboundPrefixes::Land(const int64_t ticket, const Waiting& waiting, FetchedPrefix fetched,
                                               const TimeNs now) {
   Landed landed{.ticket = ticket, .before = waiting.before, .end = 0, .bytes = fetched.bytes, .plan = fetched.plan};
-  if (!fetched.fault.has_value() && cache_.flushes() != waiting.flushes) fetched.fault = TransferFault::kForgotten;
+  if (!fetched.fault.has_value() && cache_.flushes(waiting.scope.tenant) != waiting.flushes) {
+    fetched.fault = TransferFault::kForgotten;
+  }
   if (!fetched.fault.has_value() && !cache_.Adopt(waiting.scope, waiting.tokens, fetched.image, now)) {
     fetched.fault = TransferFault::kNoRoom;
   }

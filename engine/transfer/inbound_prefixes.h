@@ -89,7 +89,7 @@ class InboundPrefixes {
     int32_t before = 0;
     TimeNs since = 0;
     TimeNs deadline = kNever;
-    int64_t flushes = 0;  // Of the cache, when it began.
+    int64_t flushes = 0;  // Of its tenant's, when it began.
     // From here on for what came in codes.
     std::unique_ptr<ScdRebuild> rebuild = {};
     std::shared_ptr<const HeldProfile> held = {};

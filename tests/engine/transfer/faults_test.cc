@@ -351,6 +351,20 @@ TEST_F(Transfer, WhatWasFlushedMeanwhileStaysForgotten) {
   EXPECT_EQ(Faults(TransferFault::kForgotten), 1);
 }
 
+TEST_F(Transfer, WhatOthersFlushedMeanwhileIsNothingToIt) {
+  source_->tamper = [&](int, const ProducerFrame& frame) {
+    if (std::holds_alternative<CommitFrame>(frame)) {
+      EXPECT_TRUE(consumer_->FlushCache({.tenant = "somebody else"}).ok());
+      consumer_->RunOneStep();
+    }
+    return Fate::kArrives;
+  };
+  const auto events = Run(Pulled(1));
+  EXPECT_EQ(BitsOf(*events), Cold(Prompt(1)));
+  EXPECT_GT(events->finished()->reuse.transferred_tokens, 0);
+  EXPECT_EQ(Faults(TransferFault::kForgotten), 0);
+}
+
 // The engine hands parts over and holds nothing while it does.
 TEST_F(Transfer, WhoTakesAPartMayCancelTheRest) {
   int parts = 0;
