@@ -23,7 +23,7 @@ AdminService::AdminService(CallGate& gate, CacheView& view) : gate_(gate), view_
 
 grpc::ServerUnaryReactor* AdminService::Run(grpc::CallbackServerContext& context, const Rpc rpc,
                                             const google::protobuf::Message& request,
-                                            const google::protobuf::Message& response, Work work) {
+                                            google::protobuf::Message& response, Work work) {
   auto* const call = new UnaryCall(gate_, context, gate_.Enter(context, rpc, request));  // Deletes itself.
   if (!call->Begin()) return call;
   const auto run = [call, &response, work = std::move(work)] { call->Run([&] { return work(*call); }, response); };

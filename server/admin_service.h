@@ -36,7 +36,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   using Work = std::function<Status(const UnaryCall& call)>;
 
   grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext& context, Rpc rpc, const google::protobuf::Message& request,
-                                const google::protobuf::Message& response, Work work);
+                                google::protobuf::Message& response, Work work);
   Status Statistics(const v1::GetCacheStatisticsRequest& request, const Caller& who,
                     v1::GetCacheStatisticsResponse& response);
   Status Flush(const v1::FlushCacheRequest& request, const Caller& who, v1::FlushCacheResponse& response);

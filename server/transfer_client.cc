@@ -290,6 +290,10 @@ void TransferClient::Work() {
 
 // One after another, while there is time.
 FetchedPrefix TransferClient::FetchFromAny(Job& job) {
+  // Whoever were asked would be blamed for not answering in no time.
+  if (job.is_cancelled || clock_.Now() >= job.want.deadline) {
+    return {.fault = TransferFault::kLate, .why = "its time was over before anybody was asked"};
+  }
   if (job.want.problem.has_value()) return FetchAsPlanned(job);
   FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
   int64_t bytes = 0;
@@ -402,14 +406,9 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
     }
     const MutexLock lock(one.producer->mu);
     one.producer->link.Answered(ToSeconds(one.end - one.begin), std::ssize(one.response.padding()), one.end);
-    quotes[i] = {.sends_as_is = one.response.as_is(),
-                 .sends_codes = one.response.codes(),
-                 .cached = one.response.cached_tokens(),
-                 .point = job.want.point,
-                 .tokens_per_second = one.response.tokens_per_second(),
-                 .queue_seconds = one.response.queue_seconds(),
-                 .link = one.producer->link.speed()};
-    if (one.response.step_tokens() > 0) quotes[i].step_tokens = one.response.step_tokens();
+    quotes[i] = QuoteOf(one.response, job.want.problem->end);
+    quotes[i].point = job.want.point;
+    quotes[i].link = one.producer->link.speed();
     // One that has run nothing yet is as fast as we are.
     if (quotes[i].tokens_per_second <= 0) quotes[i].tokens_per_second = job.want.problem->here.tokens_per_second;
   }

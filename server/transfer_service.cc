@@ -15,6 +15,7 @@
 #include "engine/prefix_export.h"
 #include "engine/prefix_sender.h"
 #include "server/cache_access.h"
+#include "server/link_meter.h"
 #include "server/served_call.h"
 #include "server/translate_transfer.h"
 
@@ -108,7 +109,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     const std::optional<Outcome> outcome = WorkOff(mail);
     if (!outcome.has_value()) return false;
     if (exported_ != nullptr) exported_->Cancel();
-    service_.Count(outcome->end, sender_.has_value() ? sender_->sent_bytes() : 0);
+    service_.Count(outcome->end, sender_ != nullptr ? sender_->sent_bytes() : 0);
     ServedCall::End(outcome->status);
     return true;
   }
@@ -142,7 +143,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       if (const std::optional<Outcome> outcome = Overdue(); outcome.has_value()) return outcome;
     }
     if (is_writing_) return std::nullopt;
-    if (sender_.has_value()) {
+    if (sender_ != nullptr) {
       if (sender_->acknowledged()) return Outcome{TransferService::End::kSent, OkStatus()};
       if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) {
         Write(*std::move(frame));
@@ -154,12 +155,15 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   }
 
   std::optional<Outcome> OnMessage() {
-    if (Status s = TakeRoomFor(in_); !s.ok()) return Outcome{TransferService::End::kRefused, std::move(s)};
+    if (Status s = TakeRoomFor(in_); !s.ok()) {
+      in_ = v1::ConsumerMessage();  // Clear would keep its memory.
+      return Outcome{TransferService::End::kRefused, std::move(s)};
+    }
     OpenExtras extras;
     const StatusOr<engine::ConsumerFrame> frame = ToFrame(in_, &extras);
     if (!frame.ok()) return Outcome{TransferService::End::kAbandoned, frame.status()};
     const auto* const open = std::get_if<engine::OpenFrame>(&*frame);
-    if ((open != nullptr) != !sender_.has_value()) {
+    if ((open != nullptr) != (sender_ == nullptr)) {
       return Outcome{TransferService::End::kAbandoned, InvalidArgument("open: comes first, and once", "open")};
     }
     if (open != nullptr) {
@@ -181,10 +185,9 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
 
   Status Open(const engine::OpenFrame& open, const OpenExtras& extras) {
     const ServedModel& model = *gate().model();
-    sender_.emplace(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), service_.SenderLimits(model),
-                    &model.profiles);
-    if (Status s = sender_->Open(open); !s.ok()) return s;
-    if (Status s = MayFetch(caller(), open.scope.tenant); !s.ok()) return s;
+    StatusOr<std::unique_ptr<engine::PrefixSender>> sender = service_.SenderFor(open, caller());
+    if (!sender.ok()) return sender.status();
+    sender_ = *std::move(sender);
     if (Status s = service_.Take(sender_->prefix_bytes()); !s.ok()) return s;
     held_bytes_ = sender_->prefix_bytes();
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
@@ -226,7 +229,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   }
   Outcome ReaderGone() const {
     // It may go before the last write is told to be done.
-    if (sender_.has_value() && sender_->acknowledged()) return {TransferService::End::kSent, OkStatus()};
+    if (sender_ != nullptr && sender_->acknowledged()) return {TransferService::End::kSent, OkStatus()};
     return {TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away")};
   }
 
@@ -238,7 +241,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   int64_t serial_ = 0;  // Set by Listen, read by OnDone. 0: it never listened.
 
   // Senders' thread only; OnDone reads what it left.
-  std::optional<engine::PrefixSender> sender_;
+  std::unique_ptr<engine::PrefixSender> sender_;  // From the Open on.
   std::shared_ptr<engine::PrefixExport> exported_;
   bool is_writing_ = false;
   TimeNs heard_at_;
@@ -329,9 +332,17 @@ void TransferService::Beat() {
   }
 }
 
-engine::PrefixSender::Limits TransferService::SenderLimits(const ServedModel& model) const {
-  return {.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
-          .salt_bytes_max = gate_.config()->limits.salt_bytes_max};
+StatusOr<std::unique_ptr<engine::PrefixSender>> TransferService::SenderFor(const engine::OpenFrame& open,
+                                                                           const Caller& caller) const {
+  const ServedModel& model = *gate_.model();
+  auto sender = std::make_unique<engine::PrefixSender>(
+      engine::IdentityOf(model.spec(), model.parts.tokenizer_digest),
+      engine::PrefixSender::Limits{.tokens_max = engine::MaxRequestTokens(model.engine->request_limits()),
+                                   .salt_bytes_max = gate_.config()->limits.salt_bytes_max},
+      &model.profiles);
+  if (Status s = sender->Open(open); !s.ok()) return s;
+  if (Status s = MayFetch(caller, open.scope.tenant); !s.ok()) return s;
+  return sender;
 }
 
 grpc::ServerUnaryReactor* TransferService::QuotePrefix(grpc::CallbackServerContext* context,
@@ -342,32 +353,33 @@ grpc::ServerUnaryReactor* TransferService::QuotePrefix(grpc::CallbackServerConte
 }
 
 void TransferService::Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call) {
+  if (Status s = call.Interrupted(); !s.ok()) return call.End(s);
   const StatusOr<engine::OpenFrame> open = OpenOf(request);
   if (!open.ok()) return call.End(open.status());
+  const StatusOr<std::unique_ptr<engine::PrefixSender>> sender = SenderFor(*open, call.caller());
+  if (!sender.ok()) return call.End(sender.status());
   const ServedModel& model = *gate_.model();
-  engine::PrefixSender sender(engine::IdentityOf(model.spec(), model.parts.tokenizer_digest), SenderLimits(model),
-                              &model.profiles);
-  if (Status s = sender.Open(*open); !s.ok()) return call.End(s);
-  if (Status s = MayFetch(call.caller(), open->scope.tenant); !s.ok()) return call.End(s);
+  const std::optional<engine::CodedExport>& coded = (*sender)->coded();
   const engine::EngineStats stats = model.engine->Stats();
-  response.set_as_is(!sender.coded().has_value());
-  response.set_codes(sender.coded().has_value());
+  response.set_as_is(!coded.has_value());
+  response.set_codes(coded.has_value());
   response.set_step_tokens(model.engine->step_tokens());
   response.set_tokens_per_second(stats.prefill_rate);
   if (stats.prefill_rate > 0) {
     response.set_queue_seconds(static_cast<double>(stats.prefill_tokens_ahead) / stats.prefill_rate);
   }
   response.mutable_padding()->resize(
-      static_cast<size_t>(std::clamp<int64_t>(request.padding_bytes(), 0, engine::kChunkBytesMax)));
+      static_cast<size_t>(std::clamp<int64_t>(request.padding_bytes(), 0, LinkMeter::kPaddingBytes)));
+  if (Status s = call.Hold(response); !s.ok()) return call.End(s);
   std::optional<Digest> key;
-  if (sender.coded().has_value()) key = engine::CodeShelf::KeyOf(*sender.coded(), open->scope, open->tokens);
+  if (coded.has_value()) key = engine::CodeShelf::KeyOf(*coded, open->scope, open->tokens);
   const auto whole = static_cast<int32_t>(open->tokens.size());
   const Status posted = model.engine->LookUpCached(
       {.scope = open->scope, .tokens = open->tokens},
       [&response, &call, &shelf = *model.shelf, key, whole](const int32_t tokens, const int64_t flushes) {
-        const int32_t coded = key.has_value() && shelf.Has(*key, flushes) ? whole : 0;
-        response.set_cached_tokens(key.has_value() ? coded : tokens);
-        call.End(OkStatus());
+        const int32_t whole_coded = key.has_value() && shelf.Has(*key, flushes) ? whole : 0;
+        response.set_cached_tokens(key.has_value() ? whole_coded : tokens);
+        call.End(call.Interrupted());
       });
   if (!posted.ok()) call.End(posted);
 }

@@ -43,7 +43,8 @@ class TransferService final : public v1::TransferService::CallbackService {
 
   // Ends `call` with what a fetch would find, or with the error.
   void Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call);
-  engine::PrefixSender::Limits SenderLimits(const ServedModel& model) const;
+  // What would send what `open` asks for. Errors: as PrefixSender::Open; PERMISSION_DENIED.
+  StatusOr<std::unique_ptr<engine::PrefixSender>> SenderFor(const engine::OpenFrame& open, const Caller& caller) const;
   // Memory for the copy of a prefix. Errors: RESOURCE_EXHAUSTED.
   Status Take(int64_t bytes);
   void GiveBack(int64_t bytes);

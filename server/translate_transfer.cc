@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -246,6 +247,17 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
       break;
   }
   return NoFrame();
+}
+
+engine::ProducerQuote QuoteOf(const v1::QuoteResponse& response, const int32_t tokens) {
+  const auto sane = [](const double number) { return std::isfinite(number) && number > 0 ? number : 0; };
+  engine::ProducerQuote quote{.sends_as_is = response.as_is(),
+                              .sends_codes = response.codes(),
+                              .cached = std::clamp(response.cached_tokens(), 0, tokens),
+                              .tokens_per_second = sane(response.tokens_per_second()),
+                              .queue_seconds = sane(response.queue_seconds())};
+  if (response.step_tokens() > 0) quote.step_tokens = response.step_tokens();
+  return quote;
 }
 
 }  // namespace invar::server

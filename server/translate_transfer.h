@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/plan_transfer.h"
 #include "engine/transfer_protocol.h"
 #include "invar/v1/transfer.pb.h"
 
@@ -27,5 +28,8 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message);
 
 // The Open of a quote. Errors: as ToFrame.
 StatusOr<engine::OpenFrame> OpenOf(const v1::QuoteRequest& request);
+// What a producer says of a prompt of `tokens` tokens, in numbers that can be reckoned with whatever it wrote: what is
+// not finite or below 0 is 0, and none has more cached than there is. Link and point are the caller's to fill in.
+engine::ProducerQuote QuoteOf(const v1::QuoteResponse& response, int32_t tokens);
 
 }  // namespace invar::server

@@ -17,14 +17,16 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public ServedCall {
   // Does the work and ends the call with what came of it. `work()` fills `response`, which lives until OnDone, and
   // gives a Status.
   template <typename Work>
-  void Run(const Work& work, const google::protobuf::Message& response) {
+  void Run(const Work& work, google::protobuf::Message& response) {
     Status status = Interrupted();
     if (status.ok()) status = work();
-    if (status.ok()) status = Grow(static_cast<int64_t>(response.SpaceUsedLong()));  // gRPC keeps it until it is taken.
+    if (status.ok()) status = Hold(response);
     End(status);
   }
   // For work that ends elsewhere: instead of Run, once.
   using ServedCall::End;
+  // Counts what gRPC keeps until it is taken. Errors: RESOURCE_EXHAUSTED naming the limit; `response` is empty then.
+  Status Hold(google::protobuf::Message& response);
 
   void OnCancel() override { NoteCancel(); }
   void OnDone() override { Leave(); }

@@ -1,6 +1,9 @@
 // A prefill and a decode instance: answers of the second are those of a cold run, whether the prefix came from the
 // first or that one was killed, frozen, of other weights, or did not let it in.
 #include <fmt/format.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -33,6 +36,32 @@ v1::GenerateRequest Prompt(const uint32_t seed, const int32_t tokens = kPrompt) 
   return TokensRequest(ids, 4);
 }
 
+// A producer that has nothing, and writes down what it is asked for.
+class Scribe final : public v1::TransferService::Service {
+ public:
+  Scribe() {
+    server_ = grpc::ServerBuilder()
+                  .AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_)
+                  .RegisterService(this)
+                  .BuildAndStart();
+  }
+  ~Scribe() override { server_->Shutdown(); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  v1::ConsumerMessage::Open asked() { return asked_.get_future().get(); }
+
+  grpc::Status FetchPrefix(grpc::ServerContext*,
+                           grpc::ServerReaderWriter<v1::ProducerMessage, v1::ConsumerMessage>* stream) override {
+    v1::ConsumerMessage message;
+    if (stream->Read(&message)) asked_.set_value(message.open());
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "nothing is here");
+  }
+
+ private:
+  int port_ = 0;
+  std::promise<v1::ConsumerMessage::Open> asked_;  // Once.
+  std::unique_ptr<grpc::Server> server_;
+};
+
 class TransferBetweenDaemons : public testing::Test {
  protected:
   TransferBetweenDaemons() : folder_(testing::TempDir() + "invar_transfer_XXXXXX") {
@@ -63,13 +92,20 @@ class TransferBetweenDaemons : public testing::Test {
     config.transfer.lease = milliseconds(1000);
     return config;
   }
-  // Bits that a run gives which reads nothing from anywhere.
+  // An Open of a prompt as a daemon with FingerprintLoader writes it.
+  static v1::ConsumerMessage::Open AskedByAConsumer() {
+    Scribe scribe;
+    RunningDaemon consumer(ConsumerConfig("a=" + scribe.address()), FingerprintLoader(nullptr));
+    EXPECT_TRUE(Collect(*consumer.NewStub(), Prompt(5)).status.ok());
+    return scribe.asked();
+  }
   // One that weighs, and knows how fast it is itself.
   static void Practise(v1::GenerationService::Stub& stub) {
     v1::GenerateRequest request = Prompt(77, 2048);
     request.mutable_kv_policy()->set_transfer(v1::KvPolicy::NO_TRANSFER);
     EXPECT_TRUE(Collect(stub, request).status.ok());
   }
+  // Bits that a run gives which reads nothing from anywhere.
   static std::vector<uint32_t> Cold(v1::GenerationService::Stub& stub, v1::GenerateRequest request) {
     request.mutable_cache()->set_bypass_read(true);
     request.mutable_cache()->set_bypass_write(true);
@@ -214,6 +250,41 @@ TEST_F(TransferBetweenDaemons, WhatAConsumerSendsIsInTheLimitOfRequests) {
   };
   EXPECT_EQ(ask(10).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "another model, but that was read";
   const grpc::Status large = ask(100'000);
+  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(large.error_message().find("limits.open_request_bytes_max"), std::string::npos) << large.error_message();
+  gate.Open();
+  EXPECT_TRUE(other.get().status.ok());
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
+}
+
+// What is only there so that a link can be measured is memory like any other, and nobody gets more than that takes.
+TEST_F(TransferBetweenDaemons, PaddingIsInTheLimitOfRequests) {
+  StepGate gate;
+  config::Config config = ProducerConfig();
+  config.limits.open_request_bytes_max = 64 << 10;
+  RunningDaemon producer(config, FingerprintLoader(&gate));
+  v1::QuoteRequest request;
+  *request.mutable_open() = AskedByAConsumer();
+  request.set_padding_bytes(int64_t{1} << 20);
+  const auto stub = v1::TransferService::NewStub(producer.NewChannel());
+  const auto ask = [&](v1::QuoteResponse& response) {
+    grpc::ClientContext context;
+    // What is not refused waits for the engine, which stands.
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    return stub->QuotePrefix(&context, request, &response);
+  };
+  v1::QuoteResponse alone;
+  const grpc::Status status = ask(alone);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(alone.as_is());
+  EXPECT_EQ(alone.padding().size(), 256 << 10);
+
+  gate.Close();
+  auto other = std::async(std::launch::async, [&] { return Collect(*producer.NewStub(), Prompt(1)); });
+  gate.AwaitStanding();
+  v1::QuoteResponse refused;
+  const grpc::Status large = ask(refused);
   EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(large.error_message().find("limits.open_request_bytes_max"), std::string::npos) << large.error_message();
   gate.Open();

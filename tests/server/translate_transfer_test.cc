@@ -5,6 +5,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "engine/prefix_receiver.h"
@@ -78,6 +79,37 @@ TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
   const engine::ConsumerFrame beat = engine::HeartbeatFrame{};
   EXPECT_EQ(ToFrame(ToMessage(beat)).value().index(), beat.index());
   EXPECT_FALSE(ToFrame(v1::ConsumerMessage()).ok());
+}
+
+TEST(TranslateTransfer, AQuoteHasNumbersThatCanBeReckonedWith) {
+  v1::QuoteResponse said;
+  said.set_as_is(true);
+  said.set_cached_tokens(128);
+  said.set_tokens_per_second(500);
+  said.set_queue_seconds(0.25);
+  said.set_step_tokens(256);
+  const engine::ProducerQuote quote = QuoteOf(said, 130);
+  EXPECT_TRUE(quote.sends_as_is);
+  EXPECT_FALSE(quote.sends_codes);
+  EXPECT_EQ(quote.cached, 128);
+  EXPECT_EQ(quote.tokens_per_second, 500);
+  EXPECT_EQ(quote.queue_seconds, 0.25);
+  EXPECT_EQ(quote.step_tokens, 256);
+
+  said.set_cached_tokens(131);
+  EXPECT_EQ(QuoteOf(said, 130).cached, 130);
+  said.set_cached_tokens(std::numeric_limits<int32_t>::min());
+  said.set_step_tokens(-1);
+  for (const double number : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+                              -std::numeric_limits<double>::infinity()}) {
+    said.set_tokens_per_second(number);
+    said.set_queue_seconds(number);
+    const engine::ProducerQuote sane = QuoteOf(said, 130);
+    EXPECT_EQ(sane.cached, 0);
+    EXPECT_EQ(sane.tokens_per_second, 0) << number;
+    EXPECT_EQ(sane.queue_seconds, 0) << number;
+    EXPECT_EQ(sane.step_tokens, engine::ProducerQuote().step_tokens);
+  }
 }
 
 TEST(TranslateTransfer, WhatIsTooLongIsRefusedByItsField) {
