@@ -14,6 +14,7 @@ namespace isa_avx512bf16 {
 #include "kernels/cpu/v16_avx512_inl.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/rows_inl.h"
+#include "kernels/cpu/noise_inl.h"
 #include "kernels/cpu/products_bf16_inl.h"
 #include "kernels/cpu/reading_inl.h"
 #include "kernels/cpu/matmul_inl.h"

@@ -14,6 +14,7 @@ namespace isa_scalar {
 #include "kernels/cpu/v16_scalar_inl.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/rows_inl.h"
+#include "kernels/cpu/noise_inl.h"
 #include "kernels/cpu/products_expanded_inl.h"
 #include "kernels/cpu/reading_inl.h"
 #include "kernels/cpu/matmul_inl.h"

@@ -189,6 +189,22 @@ struct DeltaColumns {        // One sequence, one value head, some columns of it
   float* scratch = nullptr;  // [dim_k, columns rounded up to 16], 64-byte aligned.
 };
 
+// Tokens [first, first + n), whose logits are x, and a key of noise (base/noise.h).
+struct NoiseSift {
+  const float* x = nullptr;
+  int64_t n = 0;
+  int32_t first = 0;  // A multiple of 4.
+  float least_logit = 0.0F;
+  uint32_t least_word = 0;
+  uint64_t seed = 0;
+  uint32_t output_index = 0;
+  uint32_t position = 0;
+};
+struct NoisyToken {
+  int32_t id;
+  uint32_t word;
+};
+
 struct KernelTable {
   const char* name;
   bool expands;  // bf16 activations are widened to f32 rows before a product.
@@ -207,6 +223,9 @@ struct KernelTable {
   // Sum of exp((x - largest) / temperature) over what is not NaN, in blocks of 1024; each term where `terms` is not
   // null.
   double (*exp_sum)(const float* x, int64_t n, float largest, float temperature, float* terms);
+  // Tokens whose logit is at least least_logit and whose word of noise at least least_word, in any order; `out` has
+  // room for n. Returns how many.
+  int64_t (*sift_noise)(const NoiseSift& sift, NoisyToken* out);
   void (*qkv_row)(const QkvRow&);
   // Tiles of neighbouring KV heads, alike but for q, offset and body, with a partial each; they share scratch.
   void (*attention_superblock)(const AttentionTile* tiles, const AttentionPartial* partials, int64_t heads,

@@ -77,7 +77,9 @@ static double ExpSum(const float* x, const int64_t n, const float largest, const
     v16 sum = Zero();
     for (int64_t i = block; i < Least(block + 1024, n); i += 16) {
       const int lanes = static_cast<int>(Least(16, n - i));
-      const v16 scaled = Div(Sub(LoadUpTo(x + i, n - i), Set1(largest)), Set1(temperature));
+      const v16 below = Sub(LoadUpTo(x + i, n - i), Set1(largest));
+      const v16 scaled =
+          temperature == 1.0F ? below : Div(below, Set1(temperature));  // The same, and dividing is slow.
       // Comparing with a NaN is false, so it counts as nothing.
       const v16 known = SelectLess(scaled, Set1(__builtin_inff()), scaled, Set1(-__builtin_inff()));
       const v16 y = KeepLanes(Exp(known), 0, lanes, 0.0F);

@@ -93,6 +93,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .softmax = Softmax,
           .block_maxima = BlockMaxima,
           .exp_sum = ExpSum,
+          .sift_noise = SiftNoise,
           .qkv_row = QkvOneRow,
           .attention_superblock = AttentionSuperblock,
           .attention_merge = AttentionMerge,

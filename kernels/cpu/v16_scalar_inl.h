@@ -190,3 +190,18 @@ static constexpr int kWidenGroups = 1;
 static constexpr int64_t kStripeBytes = 16384;
 // Whether the weights of all groups fit beside the accumulators, so that one broadcast serves every group.
 static constexpr bool kKeepsWeights = false;
+
+// Words of noise: one lane, as eight_lanes_inl.h defines them.
+using Words = uint64_t;
+static constexpr int kWordLanes = 1;
+static inline Words SetWords(const uint32_t x) { return x; }
+static inline Words WordsFrom(const uint32_t x) { return x; }
+static inline Words XorWords(const Words a, const Words b) { return a ^ b; }
+static inline Words MulWords(const Words a, const Words b) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(a)) * static_cast<uint32_t>(b);
+}
+static inline Words HighHalves(const Words a) { return a >> 32; }
+static inline uint32_t WordsAtLeast(const Words a, const Words least) {
+  return static_cast<uint32_t>(a) >= static_cast<uint32_t>(least) ? 1 : 0;
+}
+static inline void StoreWords(uint64_t* p, const Words a) { *p = a; }

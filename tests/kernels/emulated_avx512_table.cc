@@ -12,6 +12,7 @@ namespace emulated_avx512 {
 #include "kernels/cpu/v16_avx512_inl.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/rows_inl.h"
+#include "kernels/cpu/noise_inl.h"
 #include "kernels/cpu/products_expanded_inl.h"
 #include "kernels/cpu/reading_inl.h"
 #include "kernels/cpu/matmul_inl.h"
