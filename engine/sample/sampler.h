@@ -27,7 +27,8 @@ struct SampleInput {
 };
 
 // Order: penalties, logit bias, then the masks (padding rows, allowed ids, stop ids before min_tokens), then
-// temperature, top-k, top-p, min-p and noise. `scratch` is overwritten. No token: a logit of a usable id is not finite.
+// temperature, top-k, top-p, min-p and noise. `scratch` is working memory. No token: a logit of a usable id is not
+// finite.
 std::optional<TokenId> SampleToken(const SampleInput& input, std::vector<float>& scratch);
 
 }  // namespace invar::engine

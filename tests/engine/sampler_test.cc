@@ -91,6 +91,19 @@ TEST(Sampler, ARowThatIsNotFiniteGivesNoToken) {
   }
 }
 
+TEST(Sampler, FindsWhatIsNotFiniteWhereverItStands) {
+  Fixture f;
+  f.usable_ids = 600;  // Two blocks and a rest.
+  for (const size_t at : {0, 255, 256, 511, 512, 599, 600}) {
+    for (const float bad : {-std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::lowest()}) {
+      f.logits.assign(700, 1.0F);
+      f.logits[at] = bad;
+      EXPECT_EQ(f.Sample().has_value(), std::isfinite(bad) || at >= 600) << at;
+    }
+  }
+}
+
 TEST(Sampler, NoiseDependsOnSeedPositionAndOutputIndexAlone) {
   Fixture f;
   f.logits.assign(64, 0.0F);
