@@ -28,7 +28,7 @@ class ServedCall : public WatchedCall {
   TimeNs deadline() const { return entry_.deadline; }
   const Caller& caller() const { return entry_.caller; }
 
-  void CutStalledReader(TimeNs) override {}  // Nothing is written before the end.
+  void CutStalledReader(TimeNs) override {}  // Unary calls write nothing before the end.
   bool IsStuck(TimeNs limit) const override;
   void Reset() override { context_.TryCancel(); }
 

@@ -35,6 +35,7 @@ class TransferService::FetchTurns final : public TurnQueue::Node, public std::en
     std::optional<bool> written;
     bool cancelled = false;
     bool beats = false;
+    TimeNs write_limit = kNever;  // No write may have been out for so long.
     std::vector<StatusOr<engine::PrefixPart>> parts;
   };
 
@@ -68,6 +69,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
         service_(service),
         lease_(std::chrono::nanoseconds(gate().config()->transfer.lease).count()),
         turns_(std::make_shared<FetchTurns>(*this, service.senders_)),
+        ends_at_(deadline()),
         heard_at_(entry().at),
         sent_at_(entry().at) {}
 
@@ -100,8 +102,12 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       const MutexLock lock(service_.calls_mu_);
       service_.calls_.erase(serial_);
     }
-    service_.GiveBack(held_bytes_);
+    if (held_bytes_ > 0) service_.GiveBack(held_for_, held_bytes_);
     Leave();
+  }
+  // Who beats, but takes nothing, keeps the copy of its prefix.
+  void CutStalledReader(const TimeNs limit) override {
+    turns_->Note([&](Mail& mail) { mail.write_limit = limit; });
   }
 
   // Senders' thread. True: it has ended, and may be gone.
@@ -142,7 +148,11 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     if (mail.beats) {
       if (const std::optional<Outcome> outcome = Overdue(); outcome.has_value()) return outcome;
     }
-    if (is_writing_) return std::nullopt;
+    if (is_writing_) {
+      if (gate().clock().Now() - sent_at_ < mail.write_limit) return std::nullopt;
+      return Outcome{TransferService::End::kExpired,
+                     Status(StatusCode::kAborted, "the consumer has taken nothing for too long")};
+    }
     if (sender_ != nullptr) {
       if (sender_->acknowledged()) return Outcome{TransferService::End::kSent, OkStatus()};
       if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) {
@@ -188,22 +198,23 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     StatusOr<std::unique_ptr<engine::PrefixSender>> sender = service_.SenderFor(open, caller());
     if (!sender.ok()) return sender.status();
     sender_ = *std::move(sender);
-    if (Status s = service_.Take(sender_->prefix_bytes()); !s.ok()) return s;
+    if (Status s = service_.Take(open.scope.tenant, sender_->prefix_bytes()); !s.ok()) return s;
+    held_for_ = open.scope.tenant;
     held_bytes_ = sender_->prefix_bytes();
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
-    exported_ = engine::PrefixExport::Begin(
-        *model.engine,
-        {.request_id = extras.request_id,
-         .scope = open.scope,
-         .tokens = open.tokens,
-         .have_kv = open.have_kv,
-         .have_state = open.have_state,
-         .deadline = std::min(deadline(), timeout == 0 ? kNever : gate().clock().Now() + timeout),
-         .coded = sender_->coded(),
-         .shelf = model.shelf.get()},
-        [turns = turns_](StatusOr<engine::PrefixPart> part) {
-          turns->Note([&](Mail& mail) { mail.parts.push_back(std::move(part)); });
-        });
+    if (timeout > 0) ends_at_ = std::min(ends_at_, gate().clock().Now() + timeout);
+    exported_ = engine::PrefixExport::Begin(*model.engine,
+                                            {.request_id = extras.request_id,
+                                             .scope = open.scope,
+                                             .tokens = open.tokens,
+                                             .have_kv = open.have_kv,
+                                             .have_state = open.have_state,
+                                             .deadline = ends_at_,
+                                             .coded = sender_->coded(),
+                                             .shelf = model.shelf.get()},
+                                            [turns = turns_](StatusOr<engine::PrefixPart> part) {
+                                              turns->Note([&](Mail& mail) { mail.parts.push_back(std::move(part)); });
+                                            });
     return OkStatus();
   }
 
@@ -214,7 +225,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
           TransferService::End::kExpired,
           Unavailable(fmt::format("nothing was heard of the consumer for {:.1f} s", ToSeconds(now - heard_at_)))};
     }
-    if (now >= deadline()) {
+    if (now >= ends_at_) {
       return Outcome{TransferService::End::kAbandoned,
                      Status(StatusCode::kDeadlineExceeded, "the consumer's time is over")};
     }
@@ -244,10 +255,12 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   std::unique_ptr<engine::PrefixSender> sender_;  // From the Open on.
   std::shared_ptr<engine::PrefixExport> exported_;
   bool is_writing_ = false;
+  TimeNs ends_at_;  // Nobody waits any longer.
   TimeNs heard_at_;
-  TimeNs sent_at_;
+  TimeNs sent_at_;             // When the last write began.
   int64_t message_bytes_ = 0;  // Of what is read, in the limit of requests.
-  int64_t held_bytes_ = 0;     // Of the prefix.
+  std::string held_for_;       // The tenant whose share
+  int64_t held_bytes_ = 0;     // these bytes of a prefix are of.
   v1::ConsumerMessage in_;     // gRPC's from StartRead until OnReadDone,
   v1::ProducerMessage out_;    // and from StartWrite until OnWriteDone.
 };
@@ -272,8 +285,9 @@ TransferService::~TransferService() {
   heart_.join();
 }
 
-Status TransferService::Take(const int64_t bytes) {
-  const int64_t bytes_max = gate_.config()->transfer.bytes_max;
+Status TransferService::Take(const std::string& tenant, const int64_t bytes) {
+  const std::shared_ptr<const config::Config> config = gate_.config();
+  const int64_t bytes_max = config->transfer.bytes_max;
   const MutexLock lock(mu_);
   // One may always go alone.
   if (counts_.held_bytes > 0 && counts_.held_bytes + bytes > bytes_max) {
@@ -281,13 +295,25 @@ Status TransferService::Take(const int64_t bytes) {
         fmt::format("transfer.bytes_max: prefixes of {} bytes are on their way, {} more exceed {}; try again later",
                     counts_.held_bytes, bytes, bytes_max));
   }
+  const auto found = held_.find(tenant);
+  const int64_t held = found == held_.end() ? 0 : found->second;
+  if (const int64_t share = TenantShare(*config, bytes_max); held > 0 && held + bytes > share) {
+    return ResourceExhausted(fmt::format(
+        "limits.tenant_share_percent: prefixes of {} bytes of this tenant are on their way, {} more exceed its share "
+        "of {}; try again later",
+        held, bytes, share));
+  }
+  held_[tenant] += bytes;
   counts_.held_bytes += bytes;
   return OkStatus();
 }
 
-void TransferService::GiveBack(const int64_t bytes) {
+void TransferService::GiveBack(const std::string& tenant, const int64_t bytes) {
   const MutexLock lock(mu_);
   counts_.held_bytes -= bytes;
+  const auto held = held_.find(tenant);
+  held->second -= bytes;
+  if (held->second == 0) held_.erase(held);
 }
 
 void TransferService::Count(const End end, const int64_t bytes) {

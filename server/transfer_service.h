@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/clock.h"
@@ -45,9 +46,9 @@ class TransferService final : public v1::TransferService::CallbackService {
   void Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call);
   // What would send what `open` asks for. Errors: as PrefixSender::Open; PERMISSION_DENIED.
   StatusOr<std::unique_ptr<engine::PrefixSender>> SenderFor(const engine::OpenFrame& open, const Caller& caller) const;
-  // Memory for the copy of a prefix. Errors: RESOURCE_EXHAUSTED.
-  Status Take(int64_t bytes);
-  void GiveBack(int64_t bytes);
+  // Memory for the copy of a prefix of `tenant`, which has its share. Errors: RESOURCE_EXHAUSTED.
+  Status Take(const std::string& tenant, int64_t bytes);
+  void GiveBack(const std::string& tenant, int64_t bytes);
   void Count(End end, int64_t bytes);
   void Beat();
 
@@ -56,6 +57,7 @@ class TransferService final : public v1::TransferService::CallbackService {
   mutable Mutex mu_;
   CondVar wake_;
   TransferCounts counts_ GUARDED_BY(mu_);
+  std::map<std::string, int64_t> held_ GUARDED_BY(mu_);  // Bytes of counts_.held_bytes, by tenant.
 
   Mutex calls_mu_;  // Before a call's own, and that of the senders' queue.
   std::map<int64_t, std::shared_ptr<FetchTurns>> calls_ GUARDED_BY(calls_mu_);

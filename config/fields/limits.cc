@@ -30,7 +30,8 @@ std::vector<Field> LimitFields() {
       {"limits.tenant_share_percent",
        IntKind{+[](Config& c) -> int64_t& { return c.limits.tenant_share_percent; }, 1, 100},
        "Where auth.tokens name several tenants: most that one may take of limits.open_request_bytes_max, of "
-       "limits.preparing_max, and in Generate calls of engine.running_max and queue_max together.",
+       "limits.preparing_max, of transfer.bytes_max on the way out, and in Generate calls of engine.running_max and "
+       "queue_max together.",
        Takes::kOnReload},
       {"limits.text_bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.limits.text_bytes_max; }, 1, 16 * kMiB},
        "Largest text, chat or other string input of one request, all strings together.", Takes::kOnReload},

@@ -58,7 +58,8 @@ std::vector<Field> TransferFields() {
        "send a heartbeat four times a second."},
       {"transfer.bytes_max", BytesKind{+[](Config& c) -> int64_t& { return c.transfer.bytes_max; }, kMiB, kTiB},
        "Most bytes of prefixes on their way here, and as many on their way out, beside engine.kv_budget; what has no "
-       "room is run here, or refused."},
+       "room is run here, or refused. On their way out a tenant has its share (limits.tenant_share_percent), and what "
+       "was computed and not put together yet comes on top, once more at most."},
       {"transfer.credit_bytes", BytesKind{+[](Config& c) -> int64_t& { return c.transfer.credit_bytes; }, kMiB, kGiB},
        "Most bytes of one prefix that its producer may have sent and that have not been checked here."},
       {"transfer.parallel", IntKind{+[](Config& c) -> int64_t& { return c.transfer.parallel; }, 1, 256},

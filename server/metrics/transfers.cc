@@ -45,7 +45,8 @@ MetricsPart TransferMetrics() {
            "Of these, those whose consumer gave up, went away or did not keep to the protocol.",
            [](const S& s) { return s.transfer.abandoned; }},
           {"invar_transfer_expired_total", kCounter,
-           "Of these, those whose consumer was silent for transfer.lease: what was held for it is free again.",
+           "Of these, those whose consumer was silent for transfer.lease, or took nothing for "
+           "limits.slow_reader_timeout: what was held for it is free again.",
            [](const S& s) { return s.transfer.expired; }},
           {"invar_transfer_sent_bytes_total", kCounter, "Payload of prefixes that went out.",
            [](const S& s) { return s.transfer.bytes; }},

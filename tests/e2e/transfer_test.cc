@@ -293,6 +293,108 @@ TEST_F(TransferBetweenDaemons, PaddingIsInTheLimitOfRequests) {
   EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
 }
 
+// It beats, or may be silent for long, and never takes what it asked for.
+TEST_F(TransferBetweenDaemons, ACopyStaysNoLongerThanItsConsumerWaits) {
+  config::Config config = ProducerConfig();
+  config.transfer.lease = milliseconds(20'000);
+  RunningDaemon producer(config, FingerprintLoader(nullptr));
+  const auto stub = v1::TransferService::NewStub(producer.NewChannel());
+  grpc::ClientContext context;
+  const auto call = stub->FetchPrefix(&context);
+  v1::ConsumerMessage open;
+  *open.mutable_open() = AskedByAConsumer();
+  open.mutable_open()->set_timeout_ms(500);
+  call->Write(open);
+  v1::ProducerMessage message;
+  while (call->Read(&message)) {
+  }
+  const grpc::Status status = call->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_transfer_held_bytes"), 0);
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_transfer_abandoned_total"), 1);
+}
+
+TEST_F(TransferBetweenDaemons, AConsumerThatTakesNothingIsCut) {
+  config::Config config = ProducerConfig();
+  config.transfer.lease = milliseconds(60'000);
+  config.limits.slow_reader_timeout = milliseconds(200);
+  RunningDaemon producer(config, FingerprintLoader(nullptr));
+  grpc::ChannelArguments arguments;
+  // Nothing is taken ahead of who reads.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::TransferService::NewStub(producer.NewChannel(arguments));
+  grpc::ClientContext context;
+  const auto call = stub->FetchPrefix(&context);
+  v1::ConsumerMessage open;
+  *open.mutable_open() = AskedByAConsumer();
+  // More than lies in buffers on the way.
+  while (open.open().tokens_size() < 3000) open.mutable_open()->add_tokens(open.open().tokens_size() % 2000);
+  open.mutable_open()->set_timeout_ms(0);
+  call->Write(open);
+  v1::ConsumerMessage grant;
+  grant.mutable_grant()->set_epoch(1);
+  grant.mutable_grant()->set_credit_bytes(int64_t{1} << 30);
+  v1::ProducerMessage message;
+  while (call->Read(&message) && !message.has_manifest()) {
+  }
+  ASSERT_TRUE(message.has_manifest());
+  call->Write(grant);
+  const auto cut = [&] { return MetricSum(producer.daemon().MetricsText(), "invar_transfer_expired_total") == 1; };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  while (!cut() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_TRUE(cut());
+  while (call->Read(&message)) {
+  }
+  EXPECT_FALSE(call->Finish().ok());
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_transfer_held_bytes"), 0);
+}
+
+TEST_F(TransferBetweenDaemons, ATenantHasItsShareOfTheMemoryOfPrefixes) {
+  v1::ConsumerMessage open;
+  *open.mutable_open() = AskedByAConsumer();
+  const v1::TransferIdentity& identity = open.open().identity();
+  const int64_t pages = (open.open().tokens_size() + identity.page_tokens() - 1) / identity.page_tokens();
+  config::Config config = ProducerConfig();
+  config.transfer.lease = milliseconds(60'000);
+  config.transfer.bytes_max = 4 * (pages * identity.page_bytes() + identity.state_bytes());
+  config.auth.tokens = {{.tenant = "flood", .sha256 = ToHex(Sha256("flood"))},
+                        {.tenant = "other", .sha256 = ToHex(Sha256("other"))}};
+  RunningDaemon producer(config, FingerprintLoader(nullptr));
+  const auto stub = v1::TransferService::NewStub(producer.NewChannel());
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ConsumerMessage, v1::ProducerMessage>> stream;
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  // Whether it was let in; it stays open then, ungranted.
+  const auto ask = [&](const std::string& tenant) {
+    Call& call = *calls.emplace_back(std::make_unique<Call>());
+    call.context.AddMetadata("authorization", "Bearer " + tenant);
+    call.stream = stub->FetchPrefix(&call.context);
+    open.mutable_open()->set_tenant(tenant);
+    call.stream->Write(open);
+    v1::ProducerMessage message;
+    while (call.stream->Read(&message)) {
+      if (message.has_manifest()) return grpc::Status();
+    }
+    return call.stream->Finish();
+  };
+  EXPECT_TRUE(ask("flood").ok());
+  EXPECT_TRUE(ask("flood").ok());
+  const grpc::Status beyond = ask("flood");
+  EXPECT_EQ(beyond.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(beyond.error_message().find("limits.tenant_share_percent"), std::string::npos) << beyond.error_message();
+  EXPECT_TRUE(ask("other").ok());
+  for (const std::unique_ptr<Call>& call : calls) call->context.TryCancel();
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_transfer_held_bytes"), 0);
+  EXPECT_TRUE(ask("flood").ok()) << "what was given back is there again";
+  calls.back()->context.TryCancel();
+}
+
 TEST_F(TransferBetweenDaemons, OtherWeightsAreRefusedByName) {
   config::Config config = ProducerConfig();
   config.model.path = TinyModelFolder() + "-ft";
