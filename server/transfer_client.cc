@@ -98,7 +98,8 @@ struct TransferClient::Producer {
   std::optional<TransferFault> last_fault GUARDED_BY(mu);  // What the log was told.
 };
 
-// One call while it is open: read by its own thread, written by that and by the heart, cut by anybody.
+// One call while it is open: read by its own thread, written by that and by a thread that beats, cut by anybody. To
+// write may block for as long as the producer takes nothing, so nobody beats for two.
 class TransferClient::Stream {
  public:
   Stream(Producer& producer, const std::string& authorization, const TimeNs deadline, const Clock& clock)
@@ -106,6 +107,7 @@ class TransferClient::Stream {
     context_.set_deadline(TimeOfDay(deadline, clock));
     if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
     rpc_ = producer.stub->FetchPrefix(&context_);
+    beats_ = std::thread([this] { BeatUntilOver(); });
   }
 
   bool Read(v1::ProducerMessage& message) {
@@ -117,27 +119,40 @@ class TransferClient::Stream {
     while (is_writing_.exchange(true)) is_writing_.wait(true);
     WriteNow(frame, extras);
   }
+  // Once, the last thing.
   grpc::Status Finish() {
-    // The heart must not write meanwhile; nor after it.
-    while (is_writing_.exchange(true)) is_writing_.wait(true);
+    {
+      const MutexLock lock(mu_);
+      is_over_ = true;
+      over_.NotifyAll();
+    }
+    beats_.join();
     rpc_->WritesDone();
     return rpc_->Finish();
   }
 
-  // From the heart. Who was silent for the lease is cut.
-  void Beat(const TimeNs now, const TimeNs lease) {
-    if (now - heard_at_ > lease) {
-      is_silent_ = true;
-      return Cut();
-    }
-    // A write that does not go out is the producer's silence.
-    if (now - sent_at_ < engine::kTransferBeatNs || is_writing_.exchange(true)) return;
-    WriteNow(engine::HeartbeatFrame{}, {});
+  // Who was silent for the lease is cut.
+  void CutIfSilent(const TimeNs now, const TimeNs lease) {
+    if (now - heard_at_ <= lease) return;
+    is_silent_ = true;
+    Cut();
   }
   void Cut() { context_.TryCancel(); }
   bool is_silent() const { return is_silent_; }
 
  private:
+  void BeatUntilOver() {
+    for (;;) {
+      {
+        const MutexLock lock(mu_);
+        if (!is_over_) over_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
+        if (is_over_) return;
+      }
+      // A write that does not go out is the producer's silence.
+      if (clock_.Now() - sent_at_ < engine::kTransferBeatNs || is_writing_.exchange(true)) continue;
+      WriteNow(engine::HeartbeatFrame{}, {});
+    }
+  }
   void WriteNow(const engine::ConsumerFrame& frame, const OpenExtras& extras) {
     rpc_->Write(ToMessage(frame, extras));  // Where it fails, so does the next Read.
     sent_at_ = clock_.Now();
@@ -152,6 +167,10 @@ class TransferClient::Stream {
   std::atomic<bool> is_silent_ = false;
   std::atomic<TimeNs> heard_at_;
   std::atomic<TimeNs> sent_at_;
+  Mutex mu_;
+  CondVar over_;
+  bool is_over_ GUARDED_BY(mu_) = false;
+  std::thread beats_;  // Last: it uses all above.
 };
 
 struct TransferClient::Job {
@@ -182,7 +201,7 @@ StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Con
                                                [raw = client.get()](const auto& now) { raw->SetProducers(now); });
   client->names_->Start();
   for (int64_t i = 0; i < config.parallel; ++i) client->threads_.emplace_back([raw = client.get()] { raw->Work(); });
-  client->threads_.emplace_back([raw = client.get()] { raw->Beat(); });
+  client->threads_.emplace_back([raw = client.get()] { raw->CutTheSilent(); });
   return client;
 }
 
@@ -205,7 +224,7 @@ TransferClient::~TransferClient() {
       if (job->stream != nullptr) job->stream->Cut();
     }
     work_.NotifyAll();
-    beat_.NotifyAll();
+    watch_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
   for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
@@ -252,7 +271,7 @@ void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done d
       queue_.push_back(job);
       jobs_.emplace(ticket, job);
       work_.NotifyOne();
-      beat_.NotifyAll();
+      watch_.NotifyAll();
       return;
     }
   }
@@ -487,11 +506,11 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::Prefix
   const TimeNs end = clock_.Now();
   // What was refused may still be coming.
   if (receiver.has_ended() && !receiver.is_complete()) stream->Cut();
+  const grpc::Status status = stream->Finish();  // May be cut too, where a write is still out.
   {
     const MutexLock lock(job.mu);
     job.stream.reset();
   }
-  const grpc::Status status = stream->Finish();
   if (!receiver.has_ended()) {
     const TransferFault fault = stream->is_silent() ? TransferFault::kSilent : FaultOf(status, has_come);
     receiver.Fail(fault, stream->is_silent() ? "nothing was heard of it" : status.error_message());
@@ -530,23 +549,23 @@ void TransferClient::Note(Producer& producer, const CircuitBreaker::Pass pass, c
   }
 }
 
-void TransferClient::Beat() {
+void TransferClient::CutTheSilent() {
   const TimeNs lease = std::chrono::nanoseconds(config_.lease).count();
   std::vector<std::shared_ptr<Stream>> streams;
   for (;;) {
     streams.clear();
     {
       const MutexLock lock(mu_);
-      while (jobs_.empty() && !closing_) beat_.Wait(mu_);
+      while (jobs_.empty() && !closing_) watch_.Wait(mu_);
       if (closing_) return;
-      beat_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
+      watch_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
       for (const auto& [ticket, job] : jobs_) {
         const MutexLock job_lock(job->mu);
         if (job->stream != nullptr) streams.push_back(job->stream);
       }
     }
     const TimeNs now = clock_.Now();
-    for (const std::shared_ptr<Stream>& stream : streams) stream->Beat(now, lease);
+    for (const std::shared_ptr<Stream>& stream : streams) stream->CutIfSilent(now, lease);
   }
 }
 

@@ -1,8 +1,7 @@
 // The consumer's end of transfers: a PrefixSource of the engine that fetches from the producers of the configuration,
-// one thread a prefix. Frames go to a state machine (engine/prefix_receiver.h); one more thread beats, and cuts streams
-// whose producer is silent or that nobody waits for any more.
-// A producer that fails is left alone for a while (base/circuit_breaker.h), and another one is asked.
-// Threads: any.
+// one thread a prefix, and one that beats. Frames go to a state machine (engine/prefix_receiver.h); one more thread
+// cuts streams whose producer is silent. A producer that fails is left alone for a while (base/circuit_breaker.h), and
+// another one is asked. Threads: any.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -61,7 +60,8 @@ class TransferClient final : public engine::PrefixSource {
   std::vector<std::shared_ptr<Producer>> Candidates(const std::string& wanted);
   // `is_cancelled`: it ended because of us, and says nothing of the producer.
   void Note(Producer& producer, CircuitBreaker::Pass pass, const engine::FetchedPrefix& fetched, bool is_cancelled);
-  void Beat();
+  // Never waits for a producer.
+  void CutTheSilent();
 
   // Set at construction.
   const config::Config::Transfer config_;
@@ -72,7 +72,7 @@ class TransferClient final : public engine::PrefixSource {
 
   Mutex mu_;
   CondVar work_;
-  CondVar beat_;
+  CondVar watch_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
   std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);  // Queued and running, by ticket.
   // Shared with the jobs that are at one: it may go meanwhile.
