@@ -114,14 +114,14 @@ TEST_P(CompressedKvOf, IsTheSameOfPagesThatLieElsewhere) {
   const models::ModelSpec& spec = tiny_.model->spec();
   const int64_t part_bytes =
       tiny_.model->backend()->KvPageBytes(spec.attention.shape.kv_heads, spec.attention.shape.head_dim);
-  const ReadLayer before = [&](const size_t layer, BlockBuffer& into) {
+  const ReadLayer before = [&](const size_t layer, BlockBuffer& into) -> const std::byte* {
     into.Reserve(2 * part_bytes);
     for (size_t p = 0; p < 2; ++p) {
       std::memcpy(into.data() + static_cast<int64_t>(p) * part_bytes,
                   full.memory().pages + whole[p].value() * spec.page_bytes + spec.attention.page_offsets_bytes[layer],
                   static_cast<size_t>(part_bytes));
     }
-    return OkStatus();
+    return into.data();
   };
   CompressedKv whole_view(*tiny_.model, *compressor_, cache::Budget::Share(1));
   CompressedKv behind(*tiny_.model, *compressor_, cache::Budget::Share(1));
