@@ -3,8 +3,12 @@
 // The law (docs/DETERMINISM.md): every output element depends on its own row's inputs only, in one fixed order of sums;
 // batch, spans, chunking and threads never enter. Work is split over rows, heads and columns, never over a reduction.
 //
-// Threads: the engine thread calls; an operation returns when it is done. Operations fork onto the pool given at
-// creation. Errors: none while running; shapes are checked with Check, since only a bug can break them.
+// Operations run in the order of their calls, perhaps behind them. Lists that they are given (spans, page tables, ids,
+// positions, pieces) are taken before they return; rows, pages, states, weights and bodies of views are not: until Wait
+// the host neither changes what they read nor looks at what they write.
+//
+// Threads: the engine thread calls. Operations fork onto the pool given at creation. Errors: none while running; shapes
+// are checked with Check, since only a bug can break them.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +25,7 @@
 #include "base/worker_pool.h"
 #include "kernels/kv_encoding.h"
 #include "kernels/kv_view.h"
+#include "kernels/machine_limits.h"
 #include "kernels/numerics.h"
 #include "kernels/tensor.h"
 
@@ -134,6 +139,11 @@ struct ExpertsArgs {
   std::span<const PackedMatrix> down_residual = {};
 };
 
+// Memory for rows, given back where it came from.
+using RowMemory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
+// Who touches it: operations alone, or the host as well, behind Wait.
+enum class RowUse { kOperations, kHostToo };
+
 // A number of a shape that a backend does not compute with.
 struct ShapeLimit {
   std::string_view field;  // As the shape calls it.
@@ -172,6 +182,12 @@ class Backend {
   // lives as long as this backend, and that the host must not read. Errors: RESOURCE_EXHAUSTED.
   virtual StatusOr<std::span<const std::byte>> PlaceWeights(std::span<const std::byte> packed) { return packed; }
 
+  // --- Memory of rows, at load ---
+  // Zeroed, 64-byte aligned; this must outlive it. Errors: RESOURCE_EXHAUSTED.
+  virtual StatusOr<RowMemory> AllocateRows(int64_t bytes, RowUse use);
+  // True: the host cannot touch rows of RowUse::kOperations, and copies what it wants to read.
+  virtual bool rows_are_apart() const { return false; }
+
   // --- Memory of sequences ---
   // One layer's part of a page of 64 positions: kDense, in this type and order (kernels/dense_page.h). A page must be
   // zeroed before first use.
@@ -202,11 +218,22 @@ class Backend {
   virtual void Experts(const ExpertsArgs& args) = 0;
   // out[t] += sigmoid(gate[t, 0]) * x[t].
   virtual void AddSigmoidScaled(ConstF32View x, ConstF32View gate, F32View out) = 0;
+  // out += x.
+  virtual void Add(ConstF32View x, F32View out);
+  // Between any memory that operations touch. No piece is written that another one reads or writes.
+  virtual void Copy(std::span<const CopyPiece> pieces);
 
   // --- Behind it ---
+  // Returns when every operation has run.
+  virtual void Wait() {}
   // Chooses tokens from rows of logits where they lie (kernels/row_chooser.h). Null: that is as near to the host, which
   // chooses by RowSampler.
   virtual RowChooser* chooser() const { return nullptr; }
+
+  // --- Measuring ---
+  // What the device can do at most; it should have nothing else to do. None: the device is this machine's cores, and
+  // kernels/cpu/probe.h measures them. Errors: RESOURCE_EXHAUSTED.
+  virtual std::optional<StatusOr<MachineLimits>> MeasureLimits() { return std::nullopt; }
 };
 
 struct BackendOptions {

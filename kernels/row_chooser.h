@@ -57,8 +57,8 @@ class RowChooser {
  public:
   virtual ~RowChooser() = default;
 
-  // `chosen`, one a choice, is overwritten. Rows have `cols` columns, of which ids below `usable_ids` can be chosen.
-  // Requires: 0 < usable_ids <= cols.
+  // Returns when `chosen`, one a choice and overwritten, can be read. Rows have `cols` columns, of which ids below
+  // `usable_ids` can be chosen. Requires: 0 < usable_ids <= cols.
   virtual void Choose(int64_t cols, int32_t usable_ids, std::span<const RowChoice> choices,
                       std::span<ChosenRow> chosen) = 0;
 };

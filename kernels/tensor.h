@@ -51,4 +51,11 @@ struct PackedMatrix {
   int64_t cols = 0;
 };
 
+// Bytes that Backend::Copy moves: an even number of them, at even addresses.
+struct CopyPiece {
+  void* to = nullptr;
+  const void* from = nullptr;
+  int64_t bytes = 0;
+};
+
 }  // namespace invar::kernels

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/backend.h"
+#include "models/host_rows.h"
 #include "models/model.h"
 #include "models/scratch.h"
 #include "models/stack_plan.h"
@@ -27,6 +29,8 @@ struct ForwardPass {
   std::span<kernels::StateSpan> state_spans;
   std::span<kernels::EmittedState> emitted;  // What state_spans' `emit` are views of: span after span.
   const ModelSpec& spec;
+  HostRows& host_rows;
+  std::vector<kernels::CopyPiece>& pieces;  // Of the copy that is being put together.
   bool keys_only = false;  // Mixers leave KV and states behind, and add nothing to the residual stream.
 };
 
@@ -40,6 +44,7 @@ struct AdvancePass {
   std::span<kernels::StateSpan> state_spans;
   std::span<kernels::EmittedState> emitted;
   const ModelSpec& spec;
+  std::vector<kernels::CopyPiece>& pieces;
 };
 
 class Mixer {
@@ -80,12 +85,18 @@ inline void AddMatrixWork(const LoadedWeights& weights, const MatrixId id, StepW
   work.matmul_flops += MatrixFlops(weights, id);
 }
 
-// Calls tell(span, its rows of `view`) for every span of the pass that is observed.
-template <typename View, typename Tell>
-void ForObservedSpans(const ForwardPass& pass, const View& view, const Tell& tell) {
+inline kernels::Activations RowsOf(kernels::Activations view, const int64_t begin, const int64_t count) {
+  view.data = view.row_bytes(begin);
+  view.rows = count;
+  return view;
+}
+
+// Calls tell(span, its first row, its rows) for every span of the pass whose layers are observed.
+template <typename Tell>
+void ForObservedSpans(const ForwardPass& pass, const Tell& tell) {
   for (size_t i = 0; i < pass.spans.size(); ++i) {
-    const ForwardSpan& span = pass.spans[i];
-    if (span.layer_observer != nullptr) tell(span, view.Rows(pass.kv_spans[i].row_begin, pass.kv_spans[i].rows));
+    const kernels::KvSpan& rows = pass.kv_spans[i];
+    if (pass.spans[i].layer_observer != nullptr) tell(pass.spans[i], rows.row_begin, rows.rows);
   }
 }
 

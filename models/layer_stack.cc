@@ -163,12 +163,13 @@ class LayerStack final : public Model {
         rope_(plan.attention.rope),
         max_rows_(options.max_batch_tokens),
         max_logits_rows_(options.max_logits_rows),
-        stack_(Declare(plan, places_, head_place_, weights)) {
+        stack_(Declare(plan, places_, head_place_, weights)),
+        host_rows_(backend) {
     spec_.mtp = {.why_not = why_no_head, .rows_max = options.max_logits_rows};
   }
 
-  // Takes the weights and all memory a forward needs.
-  void Bind(LoadedWeights weights) {
+  // Takes the weights and all memory a forward needs. Errors: RESOURCE_EXHAUSTED.
+  Status Bind(LoadedWeights weights) {
     weights_ = std::move(weights);
     spec_.fingerprint = weights_.fingerprint();
     Scratch measure;
@@ -192,7 +193,7 @@ class LayerStack final : public Model {
     const int64_t flops_before_head = spec_.work.matmul_flops;
     AddMatrixWork(weights_, stack_.head, spec_.work);
     spec_.work.head_flops = spec_.work.matmul_flops - flops_before_head;
-    scratch_ = Scratch(measure.peak_bytes());
+    if (Status s = Hold(measure, kernels::RowUse::kOperations, scratch_); !s.ok()) return s;
     const auto frequencies = static_cast<int64_t>(rope_.inverse_frequencies.size());
     const auto take = [&](Scratch& memory) {
       residual_ = memory.F32(max_rows_, hidden_);
@@ -206,16 +207,23 @@ class LayerStack final : public Model {
     };
     Scratch measure_fixed;
     take(measure_fixed);
-    fixed_ = Scratch(measure_fixed.peak_bytes());
+    if (Status s = Hold(measure_fixed, kernels::RowUse::kOperations, fixed_); !s.ok()) return s;
     take(fixed_);
     ids_.reserve(static_cast<size_t>(max_rows_));
     positions_.reserve(static_cast<size_t>(max_rows_));
+    return OkStatus();
   }
 
   const ModelSpec& spec() const override { return spec_; }
-  const kernels::Backend* backend() const override { return &backend_; }
+  kernels::Backend* backend() const override { return &backend_; }
 
   ConstF32View Forward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
+    const ConstF32View logits = host_rows_.Bring(StartForward(memory, spans));
+    backend_.Wait();
+    return logits;
+  }
+
+  ConstF32View StartForward(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) override {
     const FlushDenormals flush;  // The caller computes too, with the same rounding as the pool's workers.
     CheckSpans(spec_, spans);
     GatherSpans(memory, spans);
@@ -251,23 +259,24 @@ class LayerStack final : public Model {
     const Activations normed = Rows(normed_, rows);
     ForwardPass pass = PassOf(memory, {&span, 1});
     if (part.residual.data != nullptr) {
-      for (int64_t row = 0; row < rows; ++row) std::copy_n(part.residual.row(row), hidden_, x.row(row));
+      CopyRows(part.residual, x);
     } else if (part.inputs.data == nullptr) {
       Embed(x);
     }
     for (int32_t i = part.begin; i < part.end; ++i) {
       const Layer& layer = stack_.layers[static_cast<size_t>(i)];
       if (part.inputs.data != nullptr) {
-        StoreRounded(part.inputs, normed);
+        SendRounded(part.inputs, normed);
       } else {
         backend_.RmsNorm(x, weights_.vector(layer.mixer_norm), norm_eps_, normed);
       }
       pass.keys_only = i + 1 == part.end;
       layer.mixer->Run(pass, normed, x);
-      if (pass.keys_only) return;
+      if (pass.keys_only) break;
       backend_.RmsNorm(x, weights_.vector(layer.mlp_norm), norm_eps_, normed);
       layer.mlp->Run(pass, normed, x);
     }
+    backend_.Wait();
   }
 
   ConstF32View Guess(const SequenceMemory& memory, const std::span<const GuessRow> guesses) override {
@@ -286,7 +295,9 @@ class LayerStack final : public Model {
     const F32View x = Rows(residual_, rows);
     stack_.mtp->Guess(PassOf(memory, guess_spans_), guesses, {x, Rows(normed_, rows)},
                       [this](const F32View& out) { Embed(out); });
-    return Logits(x, stack_.mtp->final_norm());
+    const ConstF32View logits = host_rows_.Bring(Logits(x, stack_.mtp->final_norm()));
+    backend_.Wait();
+    return logits;
   }
 
   void Advance(const SequenceMemory& memory, const std::span<const StateAdvance> advances) override {
@@ -300,10 +311,12 @@ class LayerStack final : public Model {
                      .rows = GatherAdvances(memory, advances),
                      .state_spans = state_spans_,
                      .emitted = emitted_,
-                     .spec = spec_};
+                     .spec = spec_,
+                     .pieces = pieces_};
     Check(pass.rows <= max_rows_, "rows to go over fit the limit given at load", pass.rows, max_rows_);
     for (const Layer& layer : stack_.layers) layer.mixer->Advance(pass);
     if (stack_.mtp != nullptr) stack_.mtp->Advance(pass);
+    backend_.Wait();
   }
 
  private:
@@ -323,30 +336,55 @@ class LayerStack final : public Model {
             .kv_spans = kv_spans_,
             .state_spans = state_spans_,
             .emitted = emitted_,
-            .spec = spec_};
+            .spec = spec_,
+            .host_rows = host_rows_,
+            .pieces = pieces_};
   }
 
   static void Observe(const ForwardPass& pass, const int32_t layer, const ConstF32View& x, const Activations& normed) {
-    for (size_t i = 0; i < pass.spans.size(); ++i) {
-      if (pass.spans[i].layer_observer == nullptr) continue;
-      const int64_t begin = pass.kv_spans[i].row_begin;
-      Activations rows = normed;
-      rows.data = normed.row_bytes(begin);
-      rows.rows = pass.kv_spans[i].rows;
-      pass.spans[i].layer_observer->Inputs(layer, x.Rows(begin, rows.rows), rows);
-    }
+    ForObservedSpans(pass, [&](const ForwardSpan& span, const int64_t begin, const int64_t rows) {
+      pass.host_rows.Reset();
+      const ConstF32View residual = pass.host_rows.Bring(x.Rows(begin, rows));
+      const Activations norm = pass.host_rows.Bring(RowsOf(normed, begin, rows));
+      pass.backend.Wait();
+      span.layer_observer->Inputs(layer, residual, norm);
+    });
   }
 
   // As a norm would have stored it.
-  static void StoreRounded(const ConstF32View& from, const Activations& to) {
+  void SendRounded(const ConstF32View& from, const Activations& to) {
+    Activations rounded = to;
+    if (backend_.rows_are_apart()) rounded.data = host_rows_.Take(to.rows * to.stride * kernels::BytesOf(to.dtype));
     for (int64_t row = 0; row < to.rows; ++row) {
       if (to.dtype == kernels::DType::kF32) {
-        std::copy_n(from.row(row), to.cols, reinterpret_cast<float*>(to.row_bytes(row)));
+        std::copy_n(from.row(row), to.cols, reinterpret_cast<float*>(rounded.row_bytes(row)));
       } else {
-        auto* const out = reinterpret_cast<uint16_t*>(to.row_bytes(row));
+        auto* const out = reinterpret_cast<uint16_t*>(rounded.row_bytes(row));
         std::transform(from.row(row), from.row(row) + to.cols, out, kernels::Bf16FromFloat);
       }
     }
+    if (!backend_.rows_are_apart()) return;
+    pieces_.clear();
+    for (int64_t row = 0; row < to.rows; ++row) {
+      pieces_.push_back({to.row_bytes(row), rounded.row_bytes(row), to.cols * kernels::BytesOf(to.dtype)});
+    }
+    backend_.Copy(pieces_);
+  }
+
+  void CopyRows(const ConstF32View& from, const F32View& to) {
+    pieces_.clear();
+    for (int64_t row = 0; row < to.rows; ++row) {
+      pieces_.push_back({to.row(row), from.row(row), to.cols * int64_t{sizeof(float)}});
+    }
+    backend_.Copy(pieces_);
+  }
+
+  // As much as `measure` took.
+  Status Hold(const Scratch& measure, const kernels::RowUse use, Scratch& to) {
+    StatusOr<Scratch> held = Scratch::Of(backend_, measure.peak_bytes(), use);
+    if (!held.ok()) return held.status();
+    to = *std::move(held);
+    return OkStatus();
   }
 
   static F32View Rows(const F32View& view, const int64_t rows) { return view.Rows(0, rows); }
@@ -362,13 +400,12 @@ class LayerStack final : public Model {
     scratch_.Reset();
     const F32View rest = scratch_.F32(x.rows, x.cols);
     backend_.Embed(table.residual, ids_, rest);
-    for (int64_t row = 0; row < x.rows; ++row) {
-      for (int64_t c = 0; c < x.cols; ++c) x.row(row)[c] += rest.row(row)[c];
-    }
+    backend_.Add(rest, x);
   }
 
   // Lays the spans out as rows of one batch.
   void GatherSpans(const SequenceMemory& memory, const std::span<const ForwardSpan> spans) {
+    host_rows_.Reset();
     ids_.clear();
     positions_.clear();
     pages_.clear();
@@ -443,13 +480,15 @@ class LayerStack final : public Model {
   // Only the wanted rows pay for the final norm and the head.
   ConstF32View Head(const std::span<const ForwardSpan> spans, const F32View& x) {
     int64_t wanted = 0;
+    pieces_.clear();
     for (size_t i = 0; i < spans.size(); ++i) {
       const int64_t end = kv_spans_[i].row_begin + kv_spans_[i].rows;
       for (int64_t row = end - spans[i].logits_rows; row < end; ++row) {
         Check(wanted < max_logits_rows_, "wanted logits fit the limit given at load", max_logits_rows_);
-        std::memcpy(last_.row(wanted++), x.row(row), static_cast<size_t>(hidden_) * sizeof(float));
+        pieces_.push_back({last_.row(wanted++), x.row(row), hidden_ * int64_t{sizeof(float)}});
       }
     }
+    backend_.Copy(pieces_);
     return Logits(Rows(last_, wanted), weights_.vector(stack_.final_norm));
   }
 
@@ -493,6 +532,8 @@ class LayerStack final : public Model {
   std::vector<kernels::StateSpan> state_spans_;
   std::vector<kernels::EmittedState> emitted_;
   std::vector<ForwardSpan> guess_spans_;
+  std::vector<kernels::CopyPiece> pieces_;
+  HostRows host_rows_;
 };
 
 }  // namespace
@@ -542,7 +583,7 @@ StatusOr<std::unique_ptr<Model>> MakeLayerStack(const StackPlan& plan, const std
   }
   StatusOr<LoadedWeights> loaded = LoadWeights(weights, config_text, options, backend);
   if (!loaded.ok()) return loaded.status();
-  stack->Bind(*std::move(loaded));
+  if (Status s = stack->Bind(*std::move(loaded)); !s.ok()) return s;
   return std::unique_ptr<Model>(std::move(stack));
 }
 

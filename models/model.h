@@ -222,6 +222,12 @@ class Model {
   // tokens <= the limit given at load. Threads: engine thread only.
   virtual kernels::ConstF32View Forward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) = 0;
 
+  // As Forward, for logits that the backend's chooser reads: it may still run when this returns, what it writes can be
+  // read behind the backend's Wait, and the host does not read the logits.
+  virtual kernels::ConstF32View StartForward(const SequenceMemory& memory, std::span<const ForwardSpan> spans) {
+    return Forward(memory, spans);
+  }
+
   // Part of a forward of one span, without logits: makes the KV and states of single layers from what another model
   // knew of the tokens. Effects: those of Forward on the layers of `part`. Requires: as Forward; no view, no log, no
   // checkpoints; not the fingerprint model. Threads: engine thread only.
@@ -239,7 +245,7 @@ class Model {
   }
 
   // Reads and makes rows of KV in pages; null for the fingerprint model.
-  virtual const kernels::Backend* backend() const { return nullptr; }
+  virtual kernels::Backend* backend() const { return nullptr; }
 
   // Takes states over rows that turned out right. Effects: states and checkpoints, with the bits of a forward of these
   // rows alone; logs stay as they are. Nothing to do for dense models. Requires: total rows <= the limit given at load;

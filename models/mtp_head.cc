@@ -2,7 +2,6 @@
 #include "models/mtp_head.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -119,12 +118,15 @@ void MtpHead::Follow(const ForwardPass& pass, const Rows& rows, const Embed& emb
 
 void MtpHead::Guess(const ForwardPass& pass, const std::span<const GuessRow> guesses, const Rows& rows,
                     const Embed& embed) {
+  pass.pieces.clear();
   for (size_t i = 0; i < guesses.size(); ++i) {
     const GuessRow& guess = guesses[i];
     Check(guess.from_row < hidden_.rows, "a guess goes on from a row of the one before", guess.from_row);
-    Copy(rows.x.row(static_cast<int64_t>(i)),
-         guess.from_row < 0 ? StateRow(pass.memory, pass.spec, guess.state) : hidden_.row(guess.from_row));
+    pass.pieces.push_back(Piece(rows.x.row(static_cast<int64_t>(i)), guess.from_row < 0
+                                                                         ? StateRow(pass.memory, pass.spec, guess.state)
+                                                                         : hidden_.row(guess.from_row)));
   }
+  pass.backend.Copy(pass.pieces);
   Join(pass, rows, embed);
   ForwardPass own = pass;
   pass.backend.RmsNorm(rows.x, loaded_->vector(mixer_norm_), norm_eps_, rows.normed);
@@ -135,15 +137,17 @@ void MtpHead::Guess(const ForwardPass& pass, const std::span<const GuessRow> gue
 }
 
 void MtpHead::Advance(const AdvancePass& pass) const {
+  pass.pieces.clear();
   for (const StateAdvance& advance : pass.advances) {
     const auto row_after = [&](const int32_t rows) {
       return reinterpret_cast<const float*>(advance.log.data() + LogOffset(pass.spec, rows - 1));
     };
     for (const StateCopy& copy : advance.checkpoints) {
-      Copy(StateRow(pass.memory, pass.spec, copy.to), row_after(copy.after - advance.first));
+      pass.pieces.push_back(Piece(StateRow(pass.memory, pass.spec, copy.to), row_after(copy.after - advance.first)));
     }
-    Copy(StateRow(pass.memory, pass.spec, advance.state), row_after(advance.rows));
+    pass.pieces.push_back(Piece(StateRow(pass.memory, pass.spec, advance.state), row_after(advance.rows)));
   }
+  pass.backend.Copy(pass.pieces);
 }
 
 float* MtpHead::StateRow(const SequenceMemory& memory, const ModelSpec& spec, const SlotId slot) const {
@@ -154,30 +158,41 @@ int64_t MtpHead::LogOffset(const ModelSpec& spec, const int64_t row) const {
   return spec.StateLogBytes(row) + place_.log_offset_bytes;
 }
 
-void MtpHead::Copy(float* const to, const float* const from) const {
-  std::memcpy(to, from, sizeof(float) * static_cast<size_t>(hidden_size_));
+kernels::CopyPiece MtpHead::Piece(float* const to, const float* const from) const {
+  return {to, from, int64_t{sizeof(float)} * hidden_size_};
 }
 
-// Every row gets the hidden row before it; what comes behind the span gets its last one.
+// Every row gets the hidden row before it; what comes behind the span gets its last one, once its first row has what
+// lay there.
 void MtpHead::HandOver(const ForwardPass& pass, const F32View& before) const {
+  pass.pieces.clear();
+  for (size_t i = 0; i < pass.spans.size(); ++i) {
+    const int64_t begin = pass.kv_spans[i].row_begin;
+    pass.pieces.push_back(Piece(before.row(begin), StateRow(pass.memory, pass.spec, pass.spans[i].state)));
+    for (int64_t r = 1; r < pass.kv_spans[i].rows; ++r) {
+      pass.pieces.push_back(Piece(before.row(begin + r), hidden_.row(begin + r - 1)));
+    }
+  }
+  pass.backend.Copy(pass.pieces);
+  pass.pieces.clear();
   for (size_t i = 0; i < pass.spans.size(); ++i) {
     const ForwardSpan& span = pass.spans[i];
     const int64_t begin = pass.kv_spans[i].row_begin;
     const int64_t rows = pass.kv_spans[i].rows;
-    float* const state = StateRow(pass.memory, pass.spec, span.state);
-    Copy(before.row(begin), state);
-    for (int64_t r = 1; r < rows; ++r) Copy(before.row(begin + r), hidden_.row(begin + r - 1));
     for (const StateCopy& copy : span.checkpoints) {
-      Copy(StateRow(pass.memory, pass.spec, copy.to), hidden_.row(begin + (copy.after - span.first) - 1));
+      const int64_t row = begin + (copy.after - span.first) - 1;
+      pass.pieces.push_back(Piece(StateRow(pass.memory, pass.spec, copy.to), hidden_.row(row)));
     }
     if (span.state_log.empty()) {
-      Copy(state, hidden_.row(begin + rows - 1));
+      pass.pieces.push_back(Piece(StateRow(pass.memory, pass.spec, span.state), hidden_.row(begin + rows - 1)));
       continue;
     }
     for (int64_t r = 0; r < rows; ++r) {
-      Copy(reinterpret_cast<float*>(span.state_log.data() + LogOffset(pass.spec, r)), hidden_.row(begin + r));
+      auto* const logged = reinterpret_cast<float*>(span.state_log.data() + LogOffset(pass.spec, r));
+      pass.pieces.push_back(Piece(logged, hidden_.row(begin + r)));
     }
   }
+  pass.backend.Copy(pass.pieces);
 }
 
 // rows.x holds the hidden rows before; it becomes what the layer reads.

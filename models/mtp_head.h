@@ -72,7 +72,7 @@ class MtpHead {
  private:
   float* StateRow(const SequenceMemory& memory, const ModelSpec& spec, SlotId slot) const;
   int64_t LogOffset(const ModelSpec& spec, int64_t row) const;
-  void Copy(float* to, const float* from) const;
+  kernels::CopyPiece Piece(float* to, const float* from) const;
   void HandOver(const ForwardPass& pass, const kernels::F32View& before) const;
   void Join(const ForwardPass& pass, const Rows& rows, const Embed& embed) const;
 

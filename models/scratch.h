@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <utility>
 
 #include "base/check.h"
-#include "kernels/tensor.h"
+#include "kernels/backend.h"
 
 namespace invar::models {
 
@@ -15,12 +15,12 @@ class Scratch {
  public:
   // Measures: views have no memory and must not be touched.
   Scratch() = default;
-  // Holds `bytes`, zeroed.
-  explicit Scratch(const int64_t bytes)
-      : bytes_(bytes),
-        memory_(static_cast<std::byte*>(
-            ::operator new (static_cast<size_t>(std::max<int64_t>(bytes, kAlignment)), std::align_val_t{kAlignment}))) {
-    std::fill_n(memory_.get(), bytes_, std::byte{0});
+  // Holds `bytes`, zeroed, where operations of `backend` find them. Errors: RESOURCE_EXHAUSTED.
+  static StatusOr<Scratch> Of(kernels::Backend& backend, const int64_t bytes,
+                              const kernels::RowUse use = kernels::RowUse::kOperations) {
+    StatusOr<kernels::RowMemory> memory = backend.AllocateRows(bytes, use);
+    if (!memory.ok()) return memory.status();
+    return Scratch(*std::move(memory), bytes);
   }
 
   // Views taken before die.
@@ -40,9 +40,8 @@ class Scratch {
 
  private:
   static constexpr int64_t kAlignment = 64;  // Cache line, and the widest vector load.
-  struct Free {
-    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{kAlignment}); }
-  };
+
+  Scratch(kernels::RowMemory memory, const int64_t bytes) : bytes_(bytes), memory_(std::move(memory)) {}
 
   void* Take(const int64_t bytes) {
     const int64_t begin = used_;
@@ -56,7 +55,7 @@ class Scratch {
   int64_t bytes_ = 0;
   int64_t used_ = 0;
   int64_t peak_ = 0;
-  std::unique_ptr<std::byte, Free> memory_;
+  kernels::RowMemory memory_;
 };
 
 }  // namespace invar::models

@@ -8,7 +8,10 @@
 namespace invar::engine {
 
 Runner::Runner(std::unique_ptr<models::Model> model, const int64_t log_bytes)
-    : model_(std::move(model)), log_bytes_(log_bytes), logs_(models::MakeStateLogMemory(log_bytes)) {}
+    : model_(std::move(model)),
+      backend_(model_->backend()),
+      log_bytes_(log_bytes),
+      logs_(models::MakeStateLogMemory(log_bytes)) {}
 
 std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const std::span<const Span> spans,
                                         const std::span<const SpanWork> work) {
@@ -21,6 +24,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
   const models::ModelSpec& spec = model_->spec();
   int64_t rows = 0;
   int64_t logged = 0;
+  bool host_reads = backend_ == nullptr || backend_->chooser() == nullptr;
   for (size_t i = 0; i < spans.size(); ++i) {
     const Span& span = spans[i];
     const Sequence& sequence = *work[i].sequence;
@@ -62,9 +66,10 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
                       .layer_observer = live,
                       .state_log = log});
     rows += span.logits_rows;
+    host_reads |= span.first < sequence.prompt_tokens() && sequence.request().output.prompt_logprobs.has_value();
   }
-  const kernels::ConstF32View logits =
-      model_->Forward({.pages = memory.pages().arena(), .states = memory.slots().arena()}, batch_);
+  const models::SequenceMemory at{.pages = memory.pages().arena(), .states = memory.slots().arena()};
+  const kernels::ConstF32View logits = host_reads ? model_->Forward(at, batch_) : model_->StartForward(at, batch_);
   Check(logits.rows == rows, "the model gives the rows asked for", logits.rows, rows);
   int64_t row = 0;
   for (size_t i = 0; i < spans.size(); ++i) {
@@ -82,6 +87,10 @@ std::span<const TokenId> Runner::TokensOf(const Sequence& sequence, const Span& 
   const std::span<const TokenId> draft = sequence.draft().first(static_cast<size_t>(span.drafted));
   drafted_.insert(drafted_.end(), draft.begin(), draft.end());
   return std::span(drafted_).subspan(begin);
+}
+
+void Runner::Await() {
+  if (backend_ != nullptr) backend_->Wait();
 }
 
 void Runner::Settle(const cache::CacheMemory& memory, const std::span<const SpanWork> work) {

@@ -34,11 +34,16 @@ class Runner {
 
   // `work[i].sequence` runs `spans[i]`. Effects: writes KV and states, those to emit too; sequences are advanced by the
   // caller. The state of a span with a draft stays as it was until Settle. The results are valid until the next call.
-  // Requires: memory of every span is held in `memory`; the spans of one call are of different sequences.
+  // Where the backend chooses tokens, it is the one that reads logits, but of prompts whose tokens are scored; what was
+  // written is there after Await. Requires: memory of every span is held in `memory`; the spans of one call are of
+  // different sequences.
   std::span<const SpanResult> Run(const cache::CacheMemory& memory, std::span<const Span> spans,
                                   std::span<const SpanWork> work);
 
-  // After Run: `work[i].certain` rows of the i-th span turned out right. Takes the states of spans with a draft over
+  // Returns when what Run wrote can be read. Best behind the choice of tokens, which waits itself.
+  void Await();
+
+  // After Await: `work[i].certain` rows of the i-th span turned out right. Takes the states of spans with a draft over
   // them, those to emit too; where it is 0, the state stays. Effects: writes states.
   void Settle(const cache::CacheMemory& memory, std::span<const SpanWork> work);
 
@@ -46,6 +51,7 @@ class Runner {
   std::span<const TokenId> TokensOf(const Sequence& sequence, const Span& span);
 
   const std::unique_ptr<models::Model> model_;
+  kernels::Backend* const backend_;  // Null: the model has none.
   const int64_t log_bytes_;
   const models::StateLogMemory logs_;
   // Kept between calls: a step allocates nothing here.

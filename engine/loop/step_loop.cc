@@ -239,6 +239,7 @@ void StepLoop::RunSpans(const Step& step) {
   ran_.clear();
   for (const SpanWork& work : batch_) ran_.push_back(work.sequence);
   reader_.Begin(results, ran_);
+  runner_.Await();
   ends_.clear();
   for (size_t i = 0; i < results.size(); ++i) {
     const Outcome outcome =

@@ -1,4 +1,5 @@
-// Checks shapes, sends what kernels need beside their inputs (spans, page tables, tasks), launches, waits.
+// Checks shapes, sends what kernels need beside their inputs (spans, page tables, tasks), and launches. Only what the
+// host is about to read is waited for.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "kernels/cuda/judged_products.h"
 #include "kernels/cuda/plan_attention.h"
+#include "kernels/cuda/probe.h"
 #include "kernels/cuda/row_chooser.h"
 #include "kernels/cuda/upload.h"
 #include "kernels/emit.h"
@@ -127,12 +129,17 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Device> device, std::unique_ptr<ProductLibrary> library, const DType activations,
               WorkerPool& pool)
-      : device_(std::move(device)), pool_(pool), arguments_(*device_), scratch_(*device_) {
+      : device_(std::move(device)),
+        pool_(pool),
+        arguments_(*device_),
+        scratch_(*device_),
+        chooser_(*device_, arguments_) {
     numerics_ = {.activations = activations, .kv = activations, .backend = device_->numerics_name()};
     if (library != nullptr) numerics_.backend += "_" + library->name();
     products_ = std::make_unique<JudgedProducts>(*device_, std::move(library));
   }
   ~CudaBackend() override {
+    device_->Finish();
     for (void* memory : weights_) device_->Free(memory);
   }
 
@@ -140,7 +147,7 @@ class CudaBackend final : public Backend {
   const Numerics& numerics() const override { return numerics_; }
   std::string_view isa() const override { return {}; }
   WorkerPool& pool() const override { return pool_; }
-  int64_t scratch_bytes() const override { return arguments_.bytes() + scratch_.bytes() + chooser_->scratch_bytes(); }
+  int64_t scratch_bytes() const override { return arguments_.bytes() + scratch_.bytes() + chooser_.scratch_bytes(); }
 
   std::optional<ShapeLimit> LimitOf(const AttentionShape& shape) const override {
     return HeadDimLimit(shape, kMaxHeadDim);
@@ -182,6 +189,25 @@ class CudaBackend final : public Backend {
     device_->Finish();
     return std::span(static_cast<const std::byte*>(memory), packed.size());
   }
+  StatusOr<RowMemory> AllocateRows(const int64_t bytes, const RowUse use) override {
+    const bool shared = use == RowUse::kHostToo;
+    const int64_t size = std::max<int64_t>(bytes, 1);
+    void* const memory = shared ? device_->AllocatePinned(size) : device_->Allocate(size);
+    if (memory == nullptr) {
+      return ResourceExhausted(fmt::format("wanted {} bytes of {} for rows, found too little", bytes,
+                                           shared ? "pinned memory" : "the device's memory"));
+    }
+    if (shared) {
+      std::memset(memory, 0, static_cast<size_t>(size));
+    } else {
+      device_->Zero(memory, size);
+    }
+    return RowMemory(static_cast<std::byte*>(memory), [device = device_.get(), shared](std::byte* data) {
+      device->Finish();
+      shared ? device->FreePinned(data) : device->Free(data);
+    });
+  }
+  bool rows_are_apart() const override { return true; }
   PageShape KvPageShape(const int32_t kv_heads, const int32_t head_dim) const override {
     return {kv_heads, head_dim, numerics_.kv, DenseOrder::kSlots};
   }
@@ -195,14 +221,12 @@ class CudaBackend final : public Backend {
     upload.Fill(sent, ids);
     upload.Send(*device_);
     cuda::Embed({table.data, table.dtype, table.cols, upload.there(sent), out}, device_->stream());
-    device_->Finish();
   }
 
   void RmsNorm(const ConstF32View x, std::span<const float> weight, const float eps, const Activations out) override {
     Check(x.cols == static_cast<int64_t>(weight.size()) && out.cols == x.cols && out.rows == x.rows,
           "RmsNorm: shapes agree");
     cuda::RmsNorm({.x = x, .z = {}, .weight = weight.data(), .dim = x.cols, .eps = eps, .out = out}, device_->stream());
-    device_->Finish();
   }
 
   void Linear(const Activations& x, const PackedMatrix& weight, std::span<const float> bias, const LinearMode mode,
@@ -215,7 +239,6 @@ class CudaBackend final : public Backend {
                          .bias = bias.empty() ? nullptr : bias.data(),
                          .add = mode == LinearMode::kAdd,
                          .out = out});
-    device_->Finish();
   }
 
   void RopeAngles(std::span<const int32_t> positions, std::span<const double> inverse_frequencies, const double factor,
@@ -235,7 +258,6 @@ class CudaBackend final : public Backend {
                       {cos.data, rows, cols, cos.stride},
                       {sin.data, rows, cols, sin.stride}},
                      device_->stream());
-    device_->Finish();
   }
 
   void QkvPrepare(const QkvArgs& args) override {
@@ -264,7 +286,6 @@ class CudaBackend final : public Backend {
                       .kv = numerics_.kv,
                       .q_out = args.q_out},
                      device_->stream());
-    device_->Finish();
   }
 
   void Attention(const AttentionArgs& args) override {
@@ -297,7 +318,6 @@ class CudaBackend final : public Backend {
                      .gate_head_stride = args.gate_head_stride,
                      .out = args.out},
                     device_->stream());
-    device_->Finish();
   }
 
   void CausalConv(const ConvArgs& args) override {
@@ -319,7 +339,6 @@ class CudaBackend final : public Backend {
                       .row_spans = upload.there(row_spans),
                       .out = args.out},
                      device_->stream());
-    device_->Finish();
   }
 
   void DeltaScan(const DeltaArgs& args) override {
@@ -358,7 +377,6 @@ class CudaBackend final : public Backend {
                      .scratch = {pieces.at<float>(q), pieces.at<float>(k), pieces.at<float>(qk), pieces.at<float>(beta),
                                  pieces.at<float>(decay)}},
                     device_->stream());
-    device_->Finish();
   }
 
   void GatedRmsNorm(const ConstF32View x, const ConstF32View z, std::span<const float> weight, const float eps,
@@ -367,13 +385,11 @@ class CudaBackend final : public Backend {
     Check(x.cols % dim == 0 && z.cols == x.cols && out.cols == x.cols, "GatedRmsNorm: whole heads");
     cuda::GatedRmsNorm({.x = x, .z = z, .weight = weight.data(), .dim = dim, .eps = eps, .out = out},
                        device_->stream());
-    device_->Finish();
   }
 
   void SwiGlu(const ConstF32View gate_up, const Activations out) override {
     Check(out.cols == gate_up.cols / 2, "SwiGlu: half as many columns come out");
     cuda::SwiGlu(gate_up, out, device_->stream());
-    device_->Finish();
   }
 
   void Experts(const ExpertsArgs& args) override {
@@ -434,15 +450,32 @@ class CudaBackend final : public Backend {
                                .inner = pieces.at<void>(inner_rows),
                                .down = pieces.at<float>(output)}},
                   device_->stream());
-    device_->Finish();
   }
 
   void AddSigmoidScaled(const ConstF32View x, const ConstF32View gate, const F32View out) override {
     cuda::AddSigmoidScaled(x, gate, out, device_->stream());
-    device_->Finish();
   }
 
-  RowChooser* chooser() const override { return chooser_.get(); }
+  void Add(const ConstF32View x, const F32View out) override {
+    Check(x.rows == out.rows && x.cols == out.cols, "Add: shapes agree");
+    cuda::Add(x, out, device_->stream());
+  }
+
+  void Copy(const std::span<const CopyPiece> pieces) override {
+    if (pieces.empty()) return;
+    Upload upload(arguments_);
+    const auto sent = upload.SpaceFor(pieces);
+    upload.Place();
+    upload.Fill(sent, pieces);
+    upload.Send(*device_);
+    int64_t longest = 0;
+    for (const CopyPiece& piece : pieces) longest = std::max(longest, piece.bytes);
+    cuda::Copy({upload.there(sent), static_cast<int64_t>(pieces.size()), longest}, device_->stream());
+  }
+
+  void Wait() override { device_->Finish(); }
+  RowChooser* chooser() const override { return &chooser_; }
+  std::optional<StatusOr<MachineLimits>> MeasureLimits() override { return cuda::MeasureLimits(*device_); }
 
  private:
   void CheckAttention(const AttentionShape& shape) const {
@@ -454,9 +487,9 @@ class CudaBackend final : public Backend {
   WorkerPool& pool_;
   Numerics numerics_;
   std::unique_ptr<JudgedProducts> products_;
-  DeviceBuffer arguments_;
+  StagingRing arguments_;
   DeviceBuffer scratch_;
-  const std::unique_ptr<DeviceRowChooser> chooser_ = std::make_unique<DeviceRowChooser>(*device_);
+  mutable DeviceRowChooser chooser_;
   std::vector<void*> weights_;
 };
 

@@ -10,8 +10,9 @@
 
 namespace invar::kernels::cuda {
 
-// Weights are copied into the device's memory (PlaceWeights). All else that the backend is handed, rows, pages and
-// states, must be memory that the device reads and writes where it lies. An operation returns when it is done.
+// Weights are copied into the device's memory (PlaceWeights), and rows lie there (AllocateRows). All else that the
+// backend is handed, pages, states and logs, must be memory that the device reads and writes where it lies. Operations
+// are launched, and wait for nobody.
 // `library` multiplies where it keeps the law (judged_products.h); null: our own kernels do. Errors:
 // INVALID_ARGUMENT (activations are f16).
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,

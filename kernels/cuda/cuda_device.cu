@@ -2,6 +2,7 @@
 // ends the process: a step cannot go on without its results.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -37,9 +38,27 @@ Status NoDriver(const cudaError_t error) {
   return FailedPrecondition(std::string("the NVIDIA driver says: ") + cudaGetErrorString(error));
 }
 
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(const cudaStream_t stream) : stream_(stream) {
+    Demand(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void Record() override { Demand(cudaEventRecord(event_, stream_), "a moment"); }
+  void Await() override { Demand(cudaEventSynchronize(event_), "kernels that end"); }
+
+ private:
+  const cudaStream_t stream_;
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(std::string numerics_name) : numerics_name_(std::move(numerics_name)) {
+  CudaDevice(std::string numerics_name, const DeviceSize& size)
+      : numerics_name_(std::move(numerics_name)), size_(size) {
     Demand(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
   ~CudaDevice() override { cudaStreamDestroy(stream_); }
@@ -47,30 +66,43 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   std::string numerics_name() const override { return numerics_name_; }
+  DeviceSize size() const override { return size_; }
   Stream stream() const override { return stream_; }
   void* Allocate(const int64_t bytes) override {
     void* memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // Else the next launch would be blamed for it.
-      return nullptr;
-    }
-    Demand(error, "memory");
-    return memory;
+    return IsThere(cudaMalloc(&memory, static_cast<size_t>(bytes))) ? memory : nullptr;
   }
   void Free(void* memory) override { Demand(cudaFree(memory), "giving memory back"); }
+  void* AllocatePinned(const int64_t bytes) override {
+    void* memory = nullptr;
+    return IsThere(cudaMallocHost(&memory, static_cast<size_t>(bytes))) ? memory : nullptr;
+  }
+  void FreePinned(void* memory) override { Demand(cudaFreeHost(memory), "giving memory back"); }
   void CopyIn(void* to, const void* from, const int64_t bytes) override {
-    // Of memory that is not pinned, the runtime has taken what it needs when this returns.
     Demand(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_), "a copy");
+  }
+  void Zero(void* memory, const int64_t bytes) override {
+    Demand(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_), "zeros");
   }
   void CopyOut(void* to, const void* from, const int64_t bytes) override {
     Demand(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_), "a copy back");
     Finish();
   }
+  std::unique_ptr<Event> MakeEvent() override { return std::make_unique<CudaEvent>(stream_); }
   void Finish() override { Demand(cudaStreamSynchronize(stream_), "kernels that end"); }
 
  private:
+  static bool IsThere(const cudaError_t error) {
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // Else the next launch would be blamed for it.
+      return false;
+    }
+    Demand(error, "memory");
+    return true;
+  }
+
   const std::string numerics_name_;
+  const DeviceSize size_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -93,9 +125,11 @@ StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
                               " cannot use the host's memory where it lies: that takes Linux 6.1.24 or newer with "
                               "NVIDIA's open kernel modules (HMM), or a coherent link");
   }
+  const DeviceSize size{.multiprocessors = device.multiProcessorCount,
+                        .uncached_bytes = std::max(int64_t{device.l2CacheSize} * 8, int64_t{256} << 20)};
   // Tensor cores of another generation may add in another order.
   return std::unique_ptr<Device>(
-      std::make_unique<CudaDevice>("cuda_sm" + std::to_string(device.major) + std::to_string(device.minor)));
+      std::make_unique<CudaDevice>("cuda_sm" + std::to_string(device.major) + std::to_string(device.minor), size));
 }
 
 }  // namespace invar::kernels::cuda

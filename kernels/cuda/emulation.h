@@ -64,6 +64,13 @@ std::string NameOf(const Place& place);
 // Runs `body` as every thread of the grid. Requires: threads is a multiple of 32, at most 1024.
 void RunGrid(const char* kernel, const Grid& grid, int threads, size_t shared_bytes, const std::function<void()>& body);
 
+// A stream: what was launched on it and has perhaps not run yet. A launch on none has run when it returns.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  virtual void Add(std::function<void()> work) = 0;
+};
+
 // --- For device_ops.cuh, inside a kernel ---
 int Thread();
 int Threads();

@@ -33,7 +33,11 @@ void Launch(const char* name, void (*kernel)(Params...), const LaunchShape& shap
   const cudaError_t error = cudaGetLastError();
   Check(error == cudaSuccess, "a kernel starts", name, cudaGetErrorString(error));
 #else
-  emulation::RunGrid(name, shape.grid, shape.threads, shape.shared_bytes, [&] { kernel(args...); });
+  const auto run = [=] {
+    emulation::RunGrid(name, shape.grid, shape.threads, shape.shared_bytes, [&] { kernel(args...); });
+  };
+  if (stream == nullptr) return run();
+  static_cast<emulation::Queue*>(stream)->Add(run);
 #endif
 }
 

@@ -75,6 +75,15 @@ void GatedRmsNorm(const NormArgs& args, Stream stream);
 void SwiGlu(const ConstF32View& gate_up, const Activations& out, Stream stream);
 void AddSigmoidScaled(const ConstF32View& x, const ConstF32View& gate, const F32View& out, Stream stream);
 
+void Add(const ConstF32View& x, const F32View& out, Stream stream);
+
+struct CopyLaunch {
+  const CopyPiece* pieces = nullptr;
+  int64_t count = 0;
+  int64_t longest = 0;  // Bytes of the longest.
+};
+void Copy(const CopyLaunch& args, Stream stream);
+
 struct RopeAnglesArgs {
   const int32_t* positions = nullptr;
   const double* inverse_frequencies = nullptr;

@@ -3,25 +3,27 @@
 #pragma once
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/staging_ring.h"
 #include "kernels/row_chooser.h"
 
 namespace invar::kernels::cuda {
 
 class DeviceRowChooser final : public RowChooser {
  public:
-  // Requires: `device` outlives this.
-  explicit DeviceRowChooser(Device& device) : device_(device), arguments_(device), scratch_(device), chosen_(device) {}
+  // Requires: references outlive this.
+  DeviceRowChooser(Device& device, StagingRing& arguments)
+      : device_(device), arguments_(arguments), scratch_(device), chosen_(device) {}
 
   void Choose(int64_t cols, int32_t usable_ids, std::span<const RowChoice> choices,
               std::span<ChosenRow> chosen) override;
-  // Held between calls. Threads: any.
-  int64_t scratch_bytes() const { return arguments_.bytes() + scratch_.bytes() + chosen_.bytes(); }
+  // Held between calls, besides the ring. Threads: any.
+  int64_t scratch_bytes() const { return scratch_.bytes() + chosen_.bytes(); }
 
  private:
   void ChooseGroup(int64_t cols, int32_t usable_ids, std::span<const RowChoice> choices, std::span<ChosenRow> chosen);
 
   Device& device_;
-  DeviceBuffer arguments_;
+  StagingRing& arguments_;
   DeviceBuffer scratch_;
   DeviceBuffer chosen_;
   std::vector<std::byte> back_;  // What comes back.

@@ -1,6 +1,6 @@
 // Small arrays of one launch, laid out on the host and sent to the device in one copy: spans, page tables, tasks.
 // Arrays that point at each other need to know where they will lie, so places are given out first.
-//   Upload upload(buffer);  const auto ids = upload.Space<int32_t>(n);  upload.Place();  upload.at(ids)[0] = ...;
+//   Upload upload(ring);  const auto ids = upload.Space<int32_t>(n);  upload.Place();  upload.at(ids)[0] = ...;
 //   upload.Send(device);  launch(upload.there(ids))
 #pragma once
 
@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/staging_ring.h"
 
 namespace invar::kernels::cuda {
 
@@ -22,7 +21,7 @@ class Upload {
     int64_t count = 0;
   };
 
-  explicit Upload(DeviceBuffer& buffer) : buffer_(buffer) {}
+  explicit Upload(StagingRing& ring) : ring_(ring) {}
 
   template <typename T>
   Array<T> Space(const int64_t count) {
@@ -35,13 +34,13 @@ class Upload {
     return Space<T>(static_cast<int64_t>(values.size()));
   }
   void Place() {
-    staging_.assign(static_cast<size_t>(bytes_), std::byte{0});
-    device_ = static_cast<std::byte*>(buffer_.Reserve(bytes_));
+    room_ = ring_.Take(bytes_);
+    std::memset(room_.here, 0, static_cast<size_t>(bytes_));
   }
   // On the host; requires Place.
   template <typename T>
   T* at(const Array<T>& array) {
-    return reinterpret_cast<T*>(staging_.data() + array.offset);
+    return reinterpret_cast<T*>(room_.here + array.offset);
   }
   template <typename T>
   void Fill(const Array<T>& array, const std::span<const T> values) {
@@ -50,17 +49,16 @@ class Upload {
   // Where the device will find it; requires Place.
   template <typename T>
   const T* there(const Array<T>& array) const {
-    return reinterpret_cast<const T*>(device_ + array.offset);
+    return reinterpret_cast<const T*>(room_.there + array.offset);
   }
   void Send(Device& device) {
-    if (bytes_ > 0) device.CopyIn(device_, staging_.data(), bytes_);
+    if (bytes_ > 0) device.CopyIn(room_.there, room_.here, bytes_);
   }
 
  private:
-  DeviceBuffer& buffer_;
+  StagingRing& ring_;
   int64_t bytes_ = 0;
-  std::vector<std::byte> staging_;
-  std::byte* device_ = nullptr;
+  StagingRing::Room room_;
 };
 
 }  // namespace invar::kernels::cuda

@@ -147,19 +147,21 @@ class FullAttention final : public Mixer {
     }
   }
 
-  // As late as can be: it may still be on its way.
+  // As late as can be: it may still be on its way. Those of the layer before go, so they must have been read.
   void AwaitKv(const ForwardPass& pass) const {
     for (size_t i = 0; i < pass.spans.size(); ++i) {
-      if (pass.spans[i].away != nullptr) pass.kv_spans[i].kv.body.bytes = pass.spans[i].away->Layer(layer_);
+      if (pass.spans[i].away == nullptr) continue;
+      pass.backend.Wait();
+      pass.kv_spans[i].kv.body.bytes = pass.spans[i].away->Layer(layer_);
     }
   }
 
   void Observe(const ForwardPass& pass, const Activations& queries) const {
     for (size_t i = 0; i < pass.spans.size(); ++i) {
       if (pass.spans[i].observer == nullptr) continue;
-      Activations rows = queries;
-      rows.data = queries.row_bytes(pass.kv_spans[i].row_begin);
-      rows.rows = pass.kv_spans[i].rows;
+      pass.host_rows.Reset();
+      const Activations rows = pass.host_rows.Bring(RowsOf(queries, pass.kv_spans[i].row_begin, pass.kv_spans[i].rows));
+      pass.backend.Wait();
       pass.spans[i].observer->Queries(layer_, rows);
     }
   }

@@ -5,8 +5,6 @@
 // that depends on other tokens.
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "models/layer.h"
 
 namespace invar::models {
@@ -14,6 +12,8 @@ namespace {
 
 using kernels::Activations;
 using kernels::F32View;
+
+constexpr int64_t kFloatBytes = sizeof(float);
 
 struct DeltaNetShape {
   kernels::DeltaShape shape;
@@ -100,7 +100,10 @@ class GatedDeltaNet final : public Mixer {
     WriteLogs(pass, views.input);
     Scan(pass.backend, pass.state_spans, views, views.input.Columns(0, z), views.input.Columns(b, 2 * heads));
     if (pass.keys_only) return;
-    ForObservedSpans(pass, views.conv, [this](const ForwardSpan& span, const F32View& qkv) {
+    ForObservedSpans(pass, [&](const ForwardSpan& span, const int64_t begin, const int64_t rows) {
+      pass.host_rows.Reset();
+      const kernels::ConstF32View qkv = pass.host_rows.Bring(views.conv.Rows(begin, rows));
+      pass.backend.Wait();
       span.layer_observer->Scanned(state_.layer.value(), qkv);
     });
     pass.backend.GatedRmsNorm(views.scan, views.input.Columns(z, net_.value_dim()), norm_, norm_eps_, views.out);
@@ -111,14 +114,16 @@ class GatedDeltaNet final : public Mixer {
     const Views views = Take(pass.scratch, pass.backend.numerics(), pass.rows);
     int64_t row = 0;
     size_t emitted = 0;
+    pass.pieces.clear();
     for (size_t i = 0; i < pass.advances.size(); ++i) {
       const StateAdvance& advance = pass.advances[i];
       PointAt(pass.memory, pass.spec, advance.state, pass.state_spans[i]);
       PointAtCopies(pass.memory, pass.spec, advance.checkpoints, pass.emitted, emitted);
       for (int32_t r = 0; r < advance.rows; ++r) {
-        std::memcpy(views.input.row(row++), advance.log.data() + LogOffset(pass.spec, r), LogRowBytes());
+        pass.pieces.push_back({views.input.row(row++), advance.log.data() + LogOffset(pass.spec, r), LogRowBytes()});
       }
     }
+    pass.backend.Copy(pass.pieces);
     const int64_t conv = net_.conv_dim();
     Scan(pass.backend, pass.state_spans, views, views.input.Columns(0, conv),
          views.input.Columns(conv, int64_t{2} * net_.shape.heads_v));
@@ -177,39 +182,43 @@ class GatedDeltaNet final : public Mixer {
   }
   void PointAtStates(ForwardPass& pass) const {
     size_t emitted = 0;
+    pass.pieces.clear();
     for (size_t i = 0; i < pass.spans.size(); ++i) {
       PointAt(pass.memory, pass.spec, pass.spans[i].state, pass.state_spans[i]);
       PointAtCopies(pass.memory, pass.spec, pass.spans[i].checkpoints, pass.emitted, emitted);
-      if (!pass.spans[i].state_log.empty()) WorkOnCopy(pass.spans[i].state_log, pass.state_spans[i]);
+      if (!pass.spans[i].state_log.empty()) WorkOnCopy(pass.spans[i].state_log, pass.state_spans[i], pass.pieces);
     }
+    if (!pass.pieces.empty()) pass.backend.Copy(pass.pieces);
   }
 
   // --- Logs ---
   // The scan of a span with a log runs in the log's head, which every layer uses in turn and so stays in cache.
-  void WorkOnCopy(const std::span<std::byte> log, kernels::StateSpan& state) const {
+  void WorkOnCopy(const std::span<std::byte> log, kernels::StateSpan& state,
+                  std::vector<kernels::CopyPiece>& pieces) const {
     const int64_t bytes = state_.conv_offset_bytes - state_.recurrent_offset_bytes;
-    std::memcpy(log.data(), state.recurrent, static_cast<size_t>(bytes));
-    std::memcpy(log.data() + bytes, state.conv,
-                sizeof(float) * static_cast<size_t>(state_.conv_rows) * state_.conv_dim);
+    pieces.push_back({log.data(), state.recurrent, bytes});
+    pieces.push_back({log.data() + bytes, state.conv, kFloatBytes * state_.conv_rows * state_.conv_dim});
     state.recurrent = reinterpret_cast<float*>(log.data());
     state.conv = reinterpret_cast<float*>(log.data() + bytes);
   }
-  size_t LogRowBytes() const { return sizeof(float) * static_cast<size_t>(net_.log_row_floats()); }
+  int64_t LogRowBytes() const { return kFloatBytes * net_.log_row_floats(); }
   int64_t LogOffset(const ModelSpec& spec, const int64_t row) const {
     return spec.StateLogBytes(row) + state_.log_offset_bytes;
   }
   void WriteLogs(const ForwardPass& pass, const F32View& input) const {
-    const auto conv = static_cast<size_t>(net_.conv_dim());
-    const auto ba = static_cast<size_t>(2 * net_.shape.heads_v);
+    const int64_t conv = net_.conv_dim();
+    const int64_t ba = int64_t{2} * net_.shape.heads_v;
+    pass.pieces.clear();
     for (size_t i = 0; i < pass.spans.size(); ++i) {
       if (pass.spans[i].state_log.empty()) continue;
       for (int32_t r = 0; r < pass.state_spans[i].rows; ++r) {
         const float* const row = input.row(pass.state_spans[i].row_begin + r);
         std::byte* const to = pass.spans[i].state_log.data() + LogOffset(pass.spec, r);
-        std::memcpy(to, row, sizeof(float) * conv);
-        std::memcpy(to + sizeof(float) * conv, row + conv + net_.value_dim(), sizeof(float) * ba);
+        pass.pieces.push_back({to, row, kFloatBytes * conv});
+        pass.pieces.push_back({to + kFloatBytes * conv, row + conv + net_.value_dim(), kFloatBytes * ba});
       }
     }
+    if (!pass.pieces.empty()) pass.backend.Copy(pass.pieces);
   }
 
   // Set at construction.

@@ -171,7 +171,7 @@ class OnBackend final : public testing::WrappedModel {
  public:
   explicit OnBackend(const kernels::Backend& backend)
       : WrappedModel(models::MakeFingerprintModel({})), backend_(backend) {}
-  const kernels::Backend* backend() const override { return &backend_; }
+  kernels::Backend* backend() const override { return &backend_; }
 
  private:
   const kernels::Backend& backend_;

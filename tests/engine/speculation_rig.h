@@ -110,7 +110,7 @@ class NotingModel : public testing::WrappedModel {
  public:
   NotingModel(std::unique_ptr<models::Model> model, std::set<uint64_t>& seen)
       : WrappedModel(std::move(model)), seen_(seen) {}
-  const kernels::Backend* backend() const override { return model_->backend(); }
+  kernels::Backend* backend() const override { return model_->backend(); }
   kernels::ConstF32View Forward(const models::SequenceMemory& memory,
                                 const std::span<const models::ForwardSpan> spans) override {
     if (!spans.empty() && spans[0].view.empty()) {

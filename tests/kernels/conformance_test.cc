@@ -99,6 +99,33 @@ TEST_P(Conformance, SwiGluAndSigmoidOverTheWholeRange) {
   ExpectClose(sum, sum_want, 1e-6, 1e-5);
 }
 
+TEST_P(Conformance, AddAddsEachElement) {
+  const std::vector<float> x = RandomFloats(3 * 70, 12);
+  std::vector<float> got = RandomFloats(3 * 70, 13);
+  const std::vector<float> before = got;
+  rig->Add(ViewOf(x, 70), ViewOf(got, 70));
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], before[i] + x[i]) << i;
+}
+
+TEST_P(Conformance, CopyMovesPiecesOfAnyEvenSizeAndPlace) {
+  // By words of 16, 4 and 2 bytes, shorter and longer than a block's share.
+  constexpr int64_t kLongest = 70000;
+  std::vector<uint16_t> from(kLongest);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint16_t>(i * 7 + 1);
+  std::vector<uint16_t> to(6 * kLongest, 0);
+  std::vector<uint16_t> want = to;
+  std::vector<CopyPiece> pieces;
+  int64_t at = 0;
+  for (const auto& [offset, count] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, kLongest}, {1, 9}, {8, 64}, {2, 30002}, {3, 0}, {4, 16384}}) {
+    pieces.push_back({to.data() + at + offset, from.data() + offset, std::min(count, kLongest - offset) * 2});
+    std::copy_n(from.begin() + offset, pieces.back().bytes / 2, want.begin() + at + offset);
+    at += kLongest;
+  }
+  rig->Copy(pieces);
+  EXPECT_EQ(to, want);
+}
+
 TEST_P(Conformance, RopeAnglesOfSmallAndHugePositions) {
   std::vector<double> frequencies;
   for (int i = 0; i < 20; ++i) frequencies.push_back(std::pow(1e7, -i / 20.0));

@@ -32,7 +32,8 @@ struct Case {
     for (size_t i = 0; i < rows.size(); ++i) choices[i].logits = rows[i].data();
     std::vector<ChosenRow> chosen(rows.size());
     const auto device = cuda::MakeEmulatedDevice();
-    cuda::DeviceRowChooser(*device).Choose(cols, usable_ids, choices, chosen);
+    cuda::StagingRing arguments(*device);
+    cuda::DeviceRowChooser(*device, arguments).Choose(cols, usable_ids, choices, chosen);
     return chosen;
   }
 };

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/row_chooser.h"
+#include "tests/kernels/awaited_backend.h"
 #include "tests/kernels/bits.h"
 
 namespace invar::kernels {
@@ -13,7 +14,8 @@ namespace {
 TEST(DeviceBits, OfFloatsAreThoseOfTheEmulation) {
   const Rig device({"cuda", "", DType::kF32});
   Rig emulated({"cuda", "", DType::kF32}, 1);
-  emulated.backend = cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), nullptr, DType::kF32, emulated.pool).value();
+  emulated.backend =
+      Awaited(cuda::MakeCudaBackend(cuda::MakeEmulatedDevice(), nullptr, DType::kF32, emulated.pool)).value();
   const Results got = RunEverything(device);
   const Results want = RunEverything(emulated);
   ASSERT_EQ(got.size(), want.size());

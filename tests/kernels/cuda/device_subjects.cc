@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tests/kernels/awaited_backend.h"
 #include "tests/kernels/subjects.h"
 
 namespace invar::kernels {
@@ -13,7 +14,7 @@ bool SubjectsAreSlow() { return false; }
 std::vector<BackendOptions> SubjectOptions() { return {{"cuda", "", DType::kBf16}, {"cuda", "", DType::kF32}}; }
 
 StatusOr<std::unique_ptr<Backend>> MakeSubject(const BackendOptions& options, WorkerPool& pool) {
-  return MakeBackend(options, pool);
+  return Awaited(MakeBackend(options, pool));
 }
 
 }  // namespace invar::kernels

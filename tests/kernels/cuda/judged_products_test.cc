@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/emulated_device.h"
+#include "kernels/cuda/emulation.h"
 #include "tests/kernels/bits.h"
 
 namespace invar::kernels::cuda {
@@ -24,8 +25,14 @@ class FakeLibrary final : public ProductLibrary {
  public:
   explicit FakeLibrary(const Kind kind) : kind_(kind) {}
   std::string name() const override { return "fake"; }
-  bool Multiply(const ProductArgs& args, Stream) override {
+  bool Multiply(const ProductArgs& args, const Stream stream) override {
     if (kind_ == Kind::kTakesNoShape) return false;
+    static_cast<emulation::Queue*>(stream)->Add([this, args] { Compute(args); });
+    return true;
+  }
+
+ private:
+  void Compute(const ProductArgs& args) const {
     for (int64_t t = 0; t < args.x.rows; ++t) {
       const bool ascending = (kind_ == Kind::kSeesTheBatch && args.x.rows > 16) ||
                              (kind_ == Kind::kSeesThePlace && args.x.rows > 16 && t >= args.x.rows / 16 * 16);
@@ -41,10 +48,7 @@ class FakeLibrary final : public ProductLibrary {
         to = args.add ? to + sum : sum;
       }
     }
-    return true;
   }
-
- private:
   static float At(const Activations& x, const int64_t t, const int64_t k) {
     return FloatFromBf16(static_cast<const uint16_t*>(x.data)[t * x.stride + k]);
   }
@@ -70,6 +74,7 @@ std::vector<uint32_t> Product(std::unique_ptr<ProductLibrary> library, const std
                        .add = call == 1,
                        .out = {out, 5, kN, kN}});
   }
+  device->Finish();
   return BitsOf({out, out + 5 * kN});
 }
 
