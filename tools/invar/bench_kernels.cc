@@ -9,11 +9,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,9 +26,10 @@
 #include "config/isa_names.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/big_memory.h"
-#include "kernels/cpu/probe.h"
+#include "kernels/row_chooser.h"
 #include "kernels/sample.h"
 #include "tools/invar/command.h"
+#include "tools/invar/limit_probe.h"
 #include "tools/invar/parse.h"
 
 namespace invar::tools {
@@ -49,17 +53,6 @@ struct Case {
   double best_s = INFINITY;
 };
 
-struct AlignedFree {
-  void operator()(void* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<void, AlignedFree>;
-
-Memory Allocate(const int64_t bytes) {
-  Memory memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
-  Check(memory != nullptr, "memory for the benchmark", bytes);
-  return memory;
-}
-
 // Small numbers that are neither zero nor denormal, without the cost of a generator.
 void Fill(float* values, const int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 1021 - 510) * 1e-3F;
@@ -70,54 +63,85 @@ void FillBf16(uint16_t* values, const int64_t count) {
 }
 
 // Values that are finite as weights, keys and states alike.
-void Fill(const cpu::BigMemory& memory, const DType kv) {
-  if (kv == DType::kF32) {
-    Fill(reinterpret_cast<float*>(memory.data()), memory.bytes() / 4);
+void Fill(std::byte* memory, const int64_t bytes, const DType type) {
+  if (type == DType::kF32) {
+    Fill(reinterpret_cast<float*>(memory), bytes / 4);
   } else {
-    FillBf16(reinterpret_cast<uint16_t*>(memory.data()), memory.bytes() / 2);
+    FillBf16(reinterpret_cast<uint16_t*>(memory), bytes / 2);
   }
 }
 
-// Hands out parts of the arena, always those that were not used for longest.
+RowMemory Allocate(Backend& backend, const int64_t bytes, const RowUse use) {
+  StatusOr<RowMemory> memory = backend.AllocateRows(bytes, use);
+  Check(memory.ok(), "memory for the benchmark", bytes);
+  return *std::move(memory);
+}
+
+// As Fill, wherever the backend's operations find `memory`.
+void Send(Backend& backend, std::byte* memory, const int64_t bytes, const DType type) {
+  if (!backend.rows_are_apart()) return Fill(memory, bytes, type);
+  constexpr int64_t kPiece = int64_t{16} << 20;
+  const RowMemory piece = Allocate(backend, kPiece, RowUse::kHostToo);
+  Fill(piece.get(), kPiece, type);
+  std::vector<CopyPiece> copies;
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    copies.push_back({memory + at, piece.get(), std::min(kPiece, bytes - at)});
+  }
+  backend.Copy(copies);
+  backend.Wait();
+}
+
+// Hands out parts of the arena, always those that were not used for longest. It is larger than every cache: of a
+// device, whose caches are at most 128 MiB today, 1 GiB.
 class Arena {
  public:
-  explicit Arena(const DType kv) : memory_(cpu::UncachedBytes()) { Fill(memory_, kv); }
+  explicit Arena(Backend& backend) {
+    if (backend.rows_are_apart()) {
+      bytes_ = int64_t{1} << 30;
+      rows_ = Allocate(backend, bytes_, RowUse::kOperations);
+      data_ = rows_.get();
+    } else {
+      host_.emplace(cpu::UncachedBytes());
+      bytes_ = host_->bytes();
+      data_ = host_->data();
+    }
+    Send(backend, data_, bytes_, backend.numerics().kv);
+  }
 
   std::byte* Next(const int64_t bytes) {
-    if (next_ + bytes > memory_.bytes()) next_ = 0;
-    next_ += bytes;
-    return memory_.data() + next_ - bytes;
+    if (next_ + bytes > bytes_) next_ = 0;
+    next_ += (bytes + 255) / 256 * 256;
+    return data_ + next_ - (bytes + 255) / 256 * 256;
   }
-  int64_t bytes() const { return memory_.bytes(); }
+  int64_t bytes() const { return bytes_; }
 
  private:
-  cpu::BigMemory memory_;
+  std::optional<cpu::BigMemory> host_;
+  RowMemory rows_;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
   int64_t next_ = 0;
 };
 
 struct Suite {
   Suite(Backend& b, Arena& a) : backend(b), arena(a) {}
 
-  std::shared_ptr<std::vector<float>> Floats(const int64_t count) {
-    auto values = std::make_shared<std::vector<float>>(count);
-    Fill(values->data(), count);
-    return values;
+  // As an operation finds them.
+  void* Filled(const int64_t bytes, const DType type) {
+    memory.push_back(Allocate(backend, bytes, RowUse::kOperations));
+    Send(backend, memory.back().get(), bytes, type);
+    return memory.back().get();
+  }
+  std::span<float> Floats(const int64_t count) {
+    return {static_cast<float*>(Filled(count * 4, DType::kF32)), static_cast<size_t>(count)};
   }
   // Rows in the backend's activation type.
   Activations Rows(const int64_t rows, const int64_t cols) {
     const DType type = backend.numerics().activations;
-    memory.push_back(Allocate(rows * cols * BytesOf(type)));
-    if (type == DType::kF32) {
-      Fill(static_cast<float*>(memory.back().get()), rows * cols);
-    } else {
-      FillBf16(static_cast<uint16_t*>(memory.back().get()), rows * cols);
-    }
-    return {memory.back().get(), type, rows, cols, cols};
+    return {Filled(rows * cols * BytesOf(type), type), type, rows, cols, cols};
   }
   F32View View(const int64_t rows, const int64_t cols) {
-    memory.push_back(Allocate(rows * cols * 4));
-    Fill(static_cast<float*>(memory.back().get()), rows * cols);
-    return {static_cast<float*>(memory.back().get()), rows, cols, cols};
+    return {static_cast<float*>(Filled(rows * cols * 4, DType::kF32)), rows, cols, cols};
   }
 
   // Where a call finds `bytes` of the arena: always at the same place, or each time where no cache holds them.
@@ -157,7 +181,7 @@ struct Suite {
     const int64_t tail_bytes = backend.KvPageBytes(shape.kv_heads, shape.head_dim);
     const int64_t bytes = sequences * (body_bytes + tail_bytes);
     const auto place = Place(bytes, false);
-    auto degrees = Floats(slots * shape.kv_heads);
+    const std::span<float> degrees = Floats(slots * shape.kv_heads);
     auto pages = std::make_shared<std::vector<int32_t>>(1, 0);
     auto spans = std::make_shared<std::vector<KvSpan>>();
     for (int64_t s = 0; s < sequences; ++s) {
@@ -165,7 +189,7 @@ struct Suite {
           {static_cast<int32_t>(s),
            1,
            static_cast<int32_t>(slots),
-           {nullptr, tail_bytes, 0, *pages, {nullptr, static_cast<int32_t>(page_count), encoding, degrees->data()}}});
+           {nullptr, tail_bytes, 0, *pages, {nullptr, static_cast<int32_t>(page_count), encoding, degrees.data()}}});
     }
     const Activations q = Rows(sequences, shape.heads * shape.head_dim);
     const Activations out = Rows(sequences, shape.heads * shape.head_dim);
@@ -174,7 +198,7 @@ struct Suite {
                                  shape.kv_heads, shape.head_dim, KvEncodingName(encoding)),
                      {.bytes = static_cast<double>(bytes),
                       .flops = 4.0 * static_cast<double>(sequences * slots) * shape.heads * shape.head_dim},
-                     [this, shape, q, out, spans, pages, degrees, body_bytes, tail_bytes, place] {
+                     [this, shape, q, out, spans, pages, body_bytes, tail_bytes, place] {
                        std::byte* at = place();
                        for (KvSpan& span : *spans) {
                          span.kv.body.bytes = at;
@@ -226,7 +250,7 @@ struct Suite {
     const F32View qkv = View(tokens, width);
     const F32View b = View(tokens, 16);
     const F32View a = View(tokens, 16);
-    auto gates = Floats(16);
+    const std::span<float> gates = Floats(16);
     const F32View out = View(tokens, 16 * 128);
     const int64_t elements = 16 * 128 * 128;
     const auto place = Place(elements * 4, cached);
@@ -240,7 +264,7 @@ struct Suite {
                      [this, shape, qkv, b, a, gates, out, tokens, place] {
                        auto* state = reinterpret_cast<float*>(place());
                        const StateSpan span{0, static_cast<int32_t>(tokens), nullptr, state};
-                       backend.DeltaScan({shape, qkv, b, a, *gates, *gates, {&span, 1}, out});
+                       backend.DeltaScan({shape, qkv, b, a, gates, gates, {&span, 1}, out});
                      }});
   }
 
@@ -260,29 +284,48 @@ struct Suite {
                          run({reinterpret_cast<float*>(at), rows, in_cols, in_cols}, at + in);
                        }});
     };
-    auto weight = Floats(1024);
+    const std::span<float> weight = Floats(1024);
     add("rms_norm", 1024, 1024, BytesOf(type), [this, rows, type, weight](const F32View& in, std::byte* out) {
-      backend.RmsNorm(in, *weight, 1e-6F, {out, type, rows, 1024, 1024});
+      backend.RmsNorm(in, weight, 1e-6F, {out, type, rows, 1024, 1024});
     });
     add("swiglu", 2 * 3584, 3584, BytesOf(type), [this, rows, type](const F32View& in, std::byte* out) {
       backend.SwiGlu(in, {out, type, rows, 3584, 3584});
     });
-    auto taps = Floats(6144 * 4);
-    auto state = Floats(3 * 6144);
+    const std::span<float> taps = Floats(6144 * 4);
+    const std::span<float> state = Floats(3 * 6144);
     add("causal_conv", 6144, 6144, 4, [this, rows, taps, state](const F32View& in, std::byte* out) {
-      const StateSpan span{0, static_cast<int32_t>(rows), state->data(), nullptr};
-      backend.CausalConv({in, *taps, 4, {&span, 1}, {reinterpret_cast<float*>(out), rows, 6144, 6144}});
+      const StateSpan span{0, static_cast<int32_t>(rows), state.data(), nullptr};
+      backend.CausalConv({in, taps, 4, {&span, 1}, {reinterpret_cast<float*>(out), rows, 6144, 6144}});
     });
   }
 
   // Logits lie in the cache that the head wrote them to: no limit is stated.
   void AddSampling() {
-    auto logits = Floats(248320);
+    constexpr int32_t kIds = 248320;
+    auto logits = std::make_shared<std::vector<float>>(kIds);
+    Fill(logits->data(), kIds);
     for (float& logit : *logits) logit *= 16.0F;
     const RowSampler rows = RowSampler::Create(backend.isa()).value();
+    const float* there = nullptr;
+    if (backend.chooser() != nullptr) {
+      memory.push_back(Allocate(backend, kIds * 4, RowUse::kOperations));
+      there = reinterpret_cast<const float*>(memory.back().get());
+      const RowMemory here = Allocate(backend, kIds * 4, RowUse::kHostToo);
+      std::memcpy(here.get(), logits->data(), kIds * 4);
+      const CopyPiece piece{memory.back().get(), here.get(), kIds * 4};
+      backend.Copy({&piece, 1});
+      backend.Wait();
+    }
     const auto add = [&](const char* name, const SampleSettings& settings) {
-      cases.push_back({name, "248320", {}, [rows, logits, settings] {
-                         Check(rows.Sample(*logits, settings, {1, 0, 1}) >= 0, "a token was chosen");
+      cases.push_back({name, "248320", {}, [this, rows, logits, there, settings] {
+                         if (there == nullptr) {
+                           Check(rows.Sample(*logits, settings, {1, 0, 1}) >= 0, "a token was chosen");
+                           return;
+                         }
+                         const RowChoice choice{.logits = there, .settings = settings, .key = {1, 0, 1}};
+                         ChosenRow chosen;
+                         backend.chooser()->Choose(kIds, kIds, {&choice, 1}, {&chosen, 1});
+                         Check(chosen.token >= 0, "a token was chosen");
                        }});
     };
     add("sample_greedy", {.temperature = 0.0F});
@@ -293,14 +336,29 @@ struct Suite {
 
   Backend& backend;
   Arena& arena;
-  std::vector<Memory> memory;
+  std::vector<RowMemory> memory;
   std::vector<Case> cases;
 };
 
-double SecondsOf(Case& c) {
+double SecondsOf(Case& c, const int calls, Backend& backend) {
   const auto start = std::chrono::steady_clock::now();
-  c.run();
+  for (int i = 0; i < calls; ++i) c.run();
+  backend.Wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Mean of some 20 ms of calls. A device's are launched one behind the other, as in a step, and waited for once.
+double MeanSeconds(Case& c, Backend& backend) {
+  constexpr double kLongEnough = 0.02;
+  if (backend.rows_are_apart()) {
+    const double one = SecondsOf(c, 1, backend);
+    const int calls = static_cast<int>(std::clamp(kLongEnough / one, 3.0, 1000.0));
+    return SecondsOf(c, calls, backend) / calls;
+  }
+  double spent = 0.0;
+  int calls = 0;
+  for (; spent < kLongEnough || calls < 3; ++calls) spent += SecondsOf(c, 1, backend);
+  return spent / calls;
 }
 
 // The limit that binds a call: the one that alone would take longest.
@@ -309,31 +367,32 @@ struct Bound {
   double seconds;
 };
 
-Bound BoundOf(const Needs& needs, const cpu::Probe& probe) {
-  const Bound bounds[] = {{"read", needs.bytes * 1e-9 / probe.read_gbps()},
-                          {"update", needs.updated * 1e-9 / probe.update_gbps()},
-                          {"bf16", needs.flops * 1e-9 / probe.bf16_gflops()},
-                          {"lanes", needs.lanes * 1e-9 / probe.lane_gops()}};
+Bound BoundOf(const Needs& needs, const MachineLimits& limits) {
+  const Bound bounds[] = {{"read", needs.bytes * 1e-9 / limits.read_gbps},
+                          {"update", needs.updated * 1e-9 / limits.update_gbps},
+                          {"bf16", needs.flops * 1e-9 / limits.bf16_gflops},
+                          {"lanes", needs.lanes * 1e-9 / limits.lane_gops}};
   const Bound* most = std::max_element(std::begin(bounds), std::end(bounds),
                                        [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
   return most->seconds > 0.0 ? *most : Bound{"none", 0.0};
 }
 
-nlohmann::ordered_json ReportOf(const Backend& backend, const cpu::Probe& probe, const Arena& arena,
+nlohmann::ordered_json ReportOf(const Backend& backend, const MachineLimits& limits, const Arena& arena,
                                 const std::vector<Case>& cases) {
   nlohmann::ordered_json report;
   report["backend"] = backend.name();
+  report["numerics"] = backend.numerics().id();
   report["isa"] = backend.isa();
   report["threads"] = backend.pool().threads();
-  report["last_level_cache_bytes"] = cpu::LastLevelCacheBytes();
+  if (!backend.rows_are_apart()) report["last_level_cache_bytes"] = cpu::LastLevelCacheBytes();
   report["walked_bytes"] = arena.bytes();
-  report["limits"] = {{"read_gbps", probe.read_gbps()},
-                      {"update_gbps", probe.update_gbps()},
-                      {"bf16_gflops", probe.bf16_gflops()},
-                      {"lane_gops", probe.lane_gops()}};
+  report["limits"] = {{"read_gbps", limits.read_gbps},
+                      {"update_gbps", limits.update_gbps},
+                      {"bf16_gflops", limits.bf16_gflops},
+                      {"lane_gops", limits.lane_gops}};
   report["kernels"] = nlohmann::ordered_json::array();
   for (const Case& c : cases) {
-    const Bound bound = BoundOf(c.needs, probe);
+    const Bound bound = BoundOf(c.needs, limits);
     report["kernels"].push_back({{"name", c.name},
                                  {"shape", c.shape},
                                  {"seconds", c.best_s},
@@ -346,8 +405,10 @@ nlohmann::ordered_json ReportOf(const Backend& backend, const cpu::Probe& probe,
 }
 
 void PrintTable(const nlohmann::ordered_json& report) {
-  std::printf("limits (%d threads, %s): read %.1f GB/s, update %.1f GB/s, products %.1f GFLOP/s\n",
-              report["threads"].get<int>(), report["isa"].get<std::string>().c_str(),
+  const std::string isa = report["isa"];
+  const std::string what = isa.empty() ? report["numerics"].get<std::string>()
+                                       : fmt::format("{} threads, {}", report["threads"].get<int>(), isa);
+  std::printf("limits (%s): read %.1f GB/s, update %.1f GB/s, products %.1f GFLOP/s\n", what.c_str(),
               report["limits"]["read_gbps"].get<double>(), report["limits"]["update_gbps"].get<double>(),
               report["limits"]["bf16_gflops"].get<double>());
   std::printf("%-14s %-44s %12s %9s %9s  %s\n", "kernel", "shape", "us", "GB/s", "GFLOP/s", "share of limit");
@@ -387,20 +448,20 @@ void AddCases(Suite& suite) {
 
 // Best of `rounds`; in a round the probe comes right before each kernel, which then runs about as long as the probe
 // did. Of a round the mean counts, of both: where a host rations bandwidth, the first calls after a pause are faster.
-void RunRounds(std::vector<Case>& cases, const int rounds, cpu::Probe& probe) {
+Status RunRounds(Suite& suite, const int rounds, LimitProbe& probe) {
   for (int round = 0; round < rounds; ++round) {
-    probe.Measure();
-    for (Case& c : cases) {
-      const std::string_view limit = BoundOf(c.needs, probe).limit;
-      if (limit == "read") probe.MeasureRead();
-      if (limit == "update") probe.MeasureUpdate();
-      if (limit == "bf16" || limit == "lanes") probe.MeasurePeak();
-      double spent = 0.0;
-      int calls = 0;
-      for (; spent < 0.02 || calls < 3; ++calls) spent += SecondsOf(c);
-      c.best_s = std::min(c.best_s, spent / calls);
+    if (Status s = probe.Measure(); !s.ok()) return s;
+    for (Case& c : suite.cases) {
+      const std::string_view limit = BoundOf(c.needs, probe.limits()).limit;
+      Status measured;
+      if (limit == "read") measured = probe.MeasureRead();
+      if (limit == "update") measured = probe.MeasureUpdate();
+      if (limit == "bf16" || limit == "lanes") measured = probe.MeasurePeak();
+      if (!measured.ok()) return measured;
+      c.best_s = std::min(c.best_s, MeanSeconds(c, suite.backend));
     }
   }
+  return OkStatus();
 }
 
 }  // namespace
@@ -408,11 +469,12 @@ void RunRounds(std::vector<Case>& cases, const int rounds, cpu::Probe& probe) {
 int RunBenchKernels(int argc, char** argv) {
   Arguments args;
   CLI::App app{
-      "Kernels as shares of this machine's limits: reading memory, updating it, and the inner product's peak, all "
-      "measured between the runs.",
+      "Kernels as shares of the limits of what computes, this machine's cores or a device: reading memory, updating "
+      "it, "
+      "and the inner product's peak, all measured in the same run.",
       "invar bench kernels"};
   app.add_option("--filter", args.filter, "only kernels whose 'name shape' matches this regular expression");
-  app.add_option("--backend", args.backend, "backend to time")->check(CLI::IsMember({"cpu"}));
+  app.add_option("--backend", args.backend, "backend to time")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--isa", args.isa, "instruction set; default: the best here")->check(CLI::IsMember(kIsaNames));
   app.add_option("--threads", args.threads, "compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--rounds", args.rounds, "rounds; the best of all counts")->check(CLI::Range(1, 1000));
@@ -424,7 +486,7 @@ int RunBenchKernels(int argc, char** argv) {
     std::fprintf(stderr, "invar bench kernels: %s\n", backend.status().ToString().c_str());
     return kExitUsage;
   }
-  Arena arena((*backend)->numerics().kv);
+  Arena arena(**backend);
   Suite suite(**backend, arena);
   AddCases(suite);
   if (!args.filter.empty()) {
@@ -436,10 +498,12 @@ int RunBenchKernels(int argc, char** argv) {
       return kExitUsage;
     }
   }
-  const std::string isa((*backend)->isa());
-  cpu::Probe probe(args.threads, isa.c_str());
-  RunRounds(suite.cases, args.rounds, probe);
-  const nlohmann::ordered_json report = ReportOf(**backend, probe, arena, suite.cases);
+  LimitProbe probe(**backend);
+  if (Status s = RunRounds(suite, args.rounds, probe); !s.ok()) {
+    std::fprintf(stderr, "invar bench kernels: %s\n", s.ToString().c_str());
+    return kExitUsage;
+  }
+  const nlohmann::ordered_json report = ReportOf(**backend, probe.limits(), arena, suite.cases);
   if (args.json) {
     std::printf("%s\n", report.dump(2).c_str());
   } else {

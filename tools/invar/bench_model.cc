@@ -23,9 +23,9 @@
 #include <optional>
 #include <sstream>
 
-#include "kernels/cpu/probe.h"
 #include "models/random_model.h"
 #include "tools/invar/command.h"
+#include "tools/invar/limit_probe.h"
 #include "tools/invar/local_model.h"
 #include "tools/invar/parse.h"
 #include "tools/invar/progress_bar.h"
@@ -106,7 +106,7 @@ class BusyNeighbour {
 
 class Bench {
  public:
-  Bench(LocalModel& local, const Options& options, kernels::cpu::Probe& probe)
+  Bench(LocalModel& local, const Options& options, LimitProbe& probe)
       : local_(local), options_(options), probe_(probe) {}
 
   // Best step over the measured time. KV of the context is zero: what is read takes as long whatever it holds.
@@ -121,14 +121,15 @@ class Bench {
       const double before = Now();
       local_.model().Forward(local_.memory(), spans);
       if (step > 0) best = std::min(best, Now() - before);  // The first one touches memory for the first time.
-      if (step % kStepsBetweenProbes == 0) MeasureRead(batch, context);
+      if (step % kStepsBetweenProbes != 0) continue;
+      if (Status s = MeasureRead(batch, context); !s.ok()) return s;
     }
     return best;
   }
 
   // As much at a stretch as such a step reads.
-  void MeasureRead(const int32_t batch, const int32_t context) {
-    probe_.MeasureRead(static_cast<int64_t>(DecodeBytes(local_.model().spec(), batch, context)));
+  Status MeasureRead(const int32_t batch, const int32_t context) {
+    return probe_.MeasureRead(static_cast<int64_t>(DecodeBytes(local_.model().spec(), batch, context)));
   }
 
   // Mean step over the measured time: a neighbour takes turns, so the best step would be one that it did not disturb.
@@ -160,7 +161,7 @@ class Bench {
         local_.model().Forward(local_.memory(), {&span, 1});
       }
       best = std::min(best, Now() - before);
-      probe_.MeasurePeak();
+      if (Status s = probe_.MeasurePeak(); !s.ok()) return s;
     }
     return best;
   }
@@ -168,7 +169,7 @@ class Bench {
  private:
   LocalModel& local_;
   const Options& options_;
-  kernels::cpu::Probe& probe_;
+  LimitProbe& probe_;
 };
 
 struct Measured {
@@ -229,9 +230,8 @@ Status Measure(const Options& options, LocalModel& local, Json& json) {
     return InvalidArgument(fmt::format("wanted at most {} tokens a sequence, as the model allows, found {}",
                                        spec.max_sequence_tokens, longest));
   }
-  const int threads = json["threads"].get<int>();
-  kernels::cpu::Probe probe(threads, options.local.isa.c_str());
-  probe.MeasurePeak();
+  LimitProbe probe(local.backend());
+  if (Status s = probe.MeasurePeak(); !s.ok()) return s;
   Bench bench(local, options, probe);
   ProgressBar bar("measuring");
   std::vector<Measured> decodes;
@@ -254,19 +254,20 @@ Status Measure(const Options& options, LocalModel& local, Json& json) {
     prefills.push_back({tokens, 0, *seconds});
     bar.Show(static_cast<int64_t>(decodes.size() + prefills.size()), total);
   }
-  json["limits"] = {{"read_gbps", probe.read_gbps()}, {"bf16_gflops", probe.bf16_gflops()}};
+  const kernels::MachineLimits limits = probe.limits();
+  json["limits"] = {{"read_gbps", limits.read_gbps}, {"bf16_gflops", limits.bf16_gflops}};
   for (const Measured& m : decodes) {
     json["decode"].push_back({{"batch", m.batch_or_tokens},
                               {"context", m.context},
                               {"tokens_per_s", m.batch_or_tokens / m.seconds},
                               {"share_of_bandwidth", DecodeBytes(spec, m.batch_or_tokens, m.context) / m.seconds /
-                                                         (probe.read_gbps() * 1e9)}});
+                                                         (limits.read_gbps * 1e9)}});
   }
   for (const Measured& m : prefills) {
     json["prefill"].push_back(
         {{"tokens", m.batch_or_tokens},
          {"tokens_per_s", m.batch_or_tokens / m.seconds},
-         {"share_of_peak", PrefillFlops(spec, m.batch_or_tokens) / m.seconds / (probe.bf16_gflops() * 1e9)}});
+         {"share_of_peak", PrefillFlops(spec, m.batch_or_tokens) / m.seconds / (limits.bf16_gflops * 1e9)}});
   }
   return OkStatus();
 }
@@ -325,7 +326,8 @@ Status Run(Options options) {
 
 int RunBenchModel(int argc, char** argv) {
   Options options;
-  CLI::App app("Decode and prefill as shares of this machine's limits.", "invar bench model");
+  CLI::App app("Decode and prefill as shares of the limits of what computes, this machine's cores or a device.",
+               "invar bench model");
   CLI::Option* shape = app.add_option("--shape", options.shape, "random weights in this shape (see make-model)");
   CLI::Option* model = app.add_option("--model", options.local.folder, "model folder");
   shape->excludes(model);

@@ -35,7 +35,7 @@ class LocalModel {
   static StatusOr<LocalModel> Load(const LocalModelOptions& options);
 
   models::Model& model() { return *model_; }
-  const kernels::Backend& backend() const { return *backend_; }
+  kernels::Backend& backend() { return *backend_; }
   // For an engine, which this must outlive.
   std::unique_ptr<models::Model> TakeModel() { return std::move(model_); }
   // Makes zeroed memory for `sequences` sequences of `tokens_max` tokens each. Errors: RESOURCE_EXHAUSTED.
