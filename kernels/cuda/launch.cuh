@@ -1,6 +1,8 @@
 // Starts a kernel: the one place that differs between nvcc's <<<>>> and the emulation.
 #pragma once
 
+#include <tuple>
+
 #include "base/check.h"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/grid.h"
@@ -33,8 +35,9 @@ void Launch(const char* name, void (*kernel)(Params...), const LaunchShape& shap
   const cudaError_t error = cudaGetLastError();
   Check(error == cudaSuccess, "a kernel starts", name, cudaGetErrorString(error));
 #else
-  const auto run = [=] {
-    emulation::RunGrid(name, shape.grid, shape.threads, shape.shared_bytes, [&] { kernel(args...); });
+  // What the kernel takes is made now, as on a device: an array that is given goes on as a pointer to it.
+  const auto run = [name, kernel, shape, params = std::tuple<Params...>(args...)] {
+    emulation::RunGrid(name, shape.grid, shape.threads, shape.shared_bytes, [&] { std::apply(kernel, params); });
   };
   if (stream == nullptr) return run();
   static_cast<emulation::Queue*>(stream)->Add(run);
