@@ -169,12 +169,12 @@ TEST(TokenCounts, AreThoseOfAMapWhateverTheOrder) {
 // The model of hashes, as if it computed on a backend.
 class OnBackend final : public testing::WrappedModel {
  public:
-  explicit OnBackend(const kernels::Backend& backend)
+  explicit OnBackend(kernels::Backend& backend)
       : WrappedModel(models::MakeFingerprintModel({})), backend_(backend) {}
   kernels::Backend* backend() const override { return &backend_; }
 
  private:
-  const kernels::Backend& backend_;
+  kernels::Backend& backend_;
 };
 
 TEST(Sampler, RunsOnTheInstructionSetThatIsForcedOnTheModel) {
