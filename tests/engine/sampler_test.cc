@@ -169,8 +169,7 @@ TEST(TokenCounts, AreThoseOfAMapWhateverTheOrder) {
 // The model of hashes, as if it computed on a backend.
 class OnBackend final : public testing::WrappedModel {
  public:
-  explicit OnBackend(kernels::Backend& backend)
-      : WrappedModel(models::MakeFingerprintModel({})), backend_(backend) {}
+  explicit OnBackend(kernels::Backend& backend) : WrappedModel(models::MakeFingerprintModel({})), backend_(backend) {}
   kernels::Backend* backend() const override { return &backend_; }
 
  private:
