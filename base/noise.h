@@ -5,19 +5,21 @@
 #include <array>
 #include <cstdint>
 
+#include "base/philox.h"
+
 namespace invar {
 
 using PhiloxWords = std::array<uint32_t, 4>;
 
 // Four independent 32-bit words. Threads: any.
 constexpr PhiloxWords Philox4x32(PhiloxWords counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t first = uint64_t{0xD2511F53U} * counter[0];
-    const uint64_t second = uint64_t{0xCD9E8D57U} * counter[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t first = uint64_t{kPhiloxMultiplier0} * counter[0];
+    const uint64_t second = uint64_t{kPhiloxMultiplier2} * counter[2];
     counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
                static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
-    key[0] += 0x9E3779B9U;
-    key[1] += 0xBB67AE85U;
+    key[0] += kPhiloxStep0;
+    key[1] += kPhiloxStep1;
   }
   return counter;
 }

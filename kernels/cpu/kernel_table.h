@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/philox.h"  // For the vector code, which includes nothing by itself.
+
 namespace invar::kernels::cpu {
 
 // Values one maximum of block_maxima covers: a thousand maxima for a large vocabulary.

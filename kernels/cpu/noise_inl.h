@@ -1,16 +1,15 @@
 // Words of noise of many tokens, and those of them that matter. Integers alone: the bits are Philox's (base/noise.h),
 // which the files of one instruction set do not call (kernel_table.h).
 
-static constexpr int kNoiseRounds = 10;
 struct RoundKeys {
-  Words low[kNoiseRounds];
-  Words high[kNoiseRounds];
+  Words low[kPhiloxRounds];
+  Words high[kPhiloxRounds];
 };
 static inline RoundKeys RoundKeysOf(const uint64_t seed) {
   RoundKeys keys;
-  for (uint32_t round = 0; round < kNoiseRounds; ++round) {
-    keys.low[round] = SetWords(static_cast<uint32_t>(seed) + round * 0x9E3779B9U);
-    keys.high[round] = SetWords(static_cast<uint32_t>(seed >> 32) + round * 0xBB67AE85U);
+  for (uint32_t round = 0; round < kPhiloxRounds; ++round) {
+    keys.low[round] = SetWords(static_cast<uint32_t>(seed) + round * kPhiloxStep0);
+    keys.high[round] = SetWords(static_cast<uint32_t>(seed >> 32) + round * kPhiloxStep1);
   }
   return keys;
 }
@@ -22,9 +21,9 @@ static inline void NoiseOf(const NoiseSift& sift, const RoundKeys& keys, const u
   c[2] = SetWords(sift.position);
   c[3] = SetWords(0);
 #pragma GCC unroll 10
-  for (int round = 0; round < kNoiseRounds; ++round) {
-    const Words first = MulWords(SetWords(0xD2511F53U), c[0]);
-    const Words second = MulWords(SetWords(0xCD9E8D57U), c[2]);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const Words first = MulWords(SetWords(kPhiloxMultiplier0), c[0]);
+    const Words second = MulWords(SetWords(kPhiloxMultiplier2), c[2]);
     c[0] = XorWords(XorWords(HighHalves(second), c[1]), keys.low[round]);
     c[1] = second;
     c[2] = XorWords(XorWords(HighHalves(first), c[3]), keys.high[round]);
