@@ -193,7 +193,7 @@ class LayerStack final : public Model {
     const int64_t flops_before_head = spec_.work.matmul_flops;
     AddMatrixWork(weights_, stack_.head, spec_.work);
     spec_.work.head_flops = spec_.work.matmul_flops - flops_before_head;
-    if (Status s = Hold(measure, kernels::RowUse::kOperations, scratch_); !s.ok()) return s;
+    if (Status s = Hold(measure, scratch_); !s.ok()) return s;
     const auto frequencies = static_cast<int64_t>(rope_.inverse_frequencies.size());
     const auto take = [&](Scratch& memory) {
       residual_ = memory.F32(max_rows_, hidden_);
@@ -207,7 +207,7 @@ class LayerStack final : public Model {
     };
     Scratch measure_fixed;
     take(measure_fixed);
-    if (Status s = Hold(measure_fixed, kernels::RowUse::kOperations, fixed_); !s.ok()) return s;
+    if (Status s = Hold(measure_fixed, fixed_); !s.ok()) return s;
     take(fixed_);
     ids_.reserve(static_cast<size_t>(max_rows_));
     positions_.reserve(static_cast<size_t>(max_rows_));
@@ -380,8 +380,8 @@ class LayerStack final : public Model {
   }
 
   // As much as `measure` took.
-  Status Hold(const Scratch& measure, const kernels::RowUse use, Scratch& to) {
-    StatusOr<Scratch> held = Scratch::Of(backend_, measure.peak_bytes(), use);
+  Status Hold(const Scratch& measure, Scratch& to) {
+    StatusOr<Scratch> held = Scratch::Of(backend_, measure.peak_bytes());
     if (!held.ok()) return held.status();
     to = *std::move(held);
     return OkStatus();

@@ -16,9 +16,8 @@ class Scratch {
   // Measures: views have no memory and must not be touched.
   Scratch() = default;
   // Holds `bytes`, zeroed, where operations of `backend` find them. Errors: RESOURCE_EXHAUSTED.
-  static StatusOr<Scratch> Of(kernels::Backend& backend, const int64_t bytes,
-                              const kernels::RowUse use = kernels::RowUse::kOperations) {
-    StatusOr<kernels::RowMemory> memory = backend.AllocateRows(bytes, use);
+  static StatusOr<Scratch> Of(kernels::Backend& backend, const int64_t bytes) {
+    StatusOr<kernels::RowMemory> memory = backend.AllocateRows(bytes, kernels::RowUse::kOperations);
     if (!memory.ok()) return memory.status();
     return Scratch(*std::move(memory), bytes);
   }

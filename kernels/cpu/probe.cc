@@ -86,16 +86,17 @@ void Probe::Measure() {
 void Probe::MeasureRead(const int64_t run_bytes) {
   std::atomic<float> sink{0.0F};
   for (const Way& way : kWays) {
-    read_gbps_ = std::max(read_gbps_, Walk(run_bytes, [&](const float* begin, const int64_t floats) {
-                            sink.store(table_->read(begin, floats, way.streams, way.ahead));
-                          }));
+    const double gbps = Walk(run_bytes, [&](const float* begin, const int64_t floats) {
+      sink.store(table_->read(begin, floats, way.streams, way.ahead));
+    });
+    limits_.read_gbps = std::max(limits_.read_gbps, gbps);
   }
 }
 
 void Probe::MeasureUpdate() {
   constexpr int64_t kUpdateBytes = kRunBytes / 4;  // It goes slower, and lasts as long.
-  update_gbps_ = std::max(
-      update_gbps_, Walk(kUpdateBytes, [&](float* begin, const int64_t floats) { table_->update(begin, floats); }));
+  const double gbps = Walk(kUpdateBytes, [&](float* begin, const int64_t floats) { table_->update(begin, floats); });
+  limits_.update_gbps = std::max(limits_.update_gbps, gbps);
 }
 
 double Probe::Walk(const int64_t run_bytes, const std::function<void(float*, int64_t)>& work) {
@@ -120,8 +121,8 @@ void Probe::MeasurePeak() {
     const double seconds = TimeTogether(threads_, [&](const int i) { flops[i] = peak(kPeakSteps, &sinks[i * 16]); });
     return std::accumulate(flops.begin(), flops.end(), 0.0) / seconds * 1e-9;
   };
-  bf16_gflops_ = std::max(bf16_gflops_, gflops(table_->product_peak));
-  lane_gops_ = std::max(lane_gops_, gflops(table_->fma_peak) / 2.0);
+  limits_.bf16_gflops = std::max(limits_.bf16_gflops, gflops(table_->product_peak));
+  limits_.lane_gops = std::max(limits_.lane_gops, gflops(table_->fma_peak) / 2.0);
 }
 
 }  // namespace invar::kernels::cpu

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/big_memory.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/machine_limits.h"
 
 namespace invar::kernels::cpu {
 
@@ -27,10 +28,8 @@ class Probe {
   void MeasureUpdate();
   void MeasurePeak();
 
-  double read_gbps() const { return read_gbps_; }      // Best so far, 1e9 bytes a second.
-  double update_gbps() const { return update_gbps_; }  // Of the bytes updated, each read once and written once.
-  double bf16_gflops() const { return bf16_gflops_; }  // Best so far, of this instruction set's product.
-  double lane_gops() const { return lane_gops_; }      // Fused multiply-adds a second: what bounds the recurrence.
+  // Best so far; products are this instruction set's.
+  const MachineLimits& limits() const { return limits_; }
 
  private:
   // Lets each thread work on its part of one slice after another; 1e9 bytes a second, of all.
@@ -40,10 +39,7 @@ class Probe {
   const KernelTable* table_;
   BigMemory buffer_;
   int64_t next_ = 0;  // Where in the buffer the next slice begins: each comes from memory.
-  double read_gbps_ = 0.0;
-  double update_gbps_ = 0.0;
-  double bf16_gflops_ = 0.0;
-  double lane_gops_ = 0.0;
+  MachineLimits limits_;
 };
 
 }  // namespace invar::kernels::cpu

@@ -32,11 +32,7 @@ Status LimitProbe::MeasurePeak() {
 }
 
 kernels::MachineLimits LimitProbe::limits() const {
-  if (!cores_.has_value()) return device_.value_or(kernels::MachineLimits{});
-  return {.read_gbps = cores_->read_gbps(),
-          .update_gbps = cores_->update_gbps(),
-          .bf16_gflops = cores_->bf16_gflops(),
-          .lane_gops = cores_->lane_gops()};
+  return cores_.has_value() ? cores_->limits() : device_.value_or(kernels::MachineLimits{});
 }
 
 Status LimitProbe::MeasureDevice() {
