@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/compressor.h"
+#include "engine/compressed/query_log.h"
 
 namespace invar::engine {
 namespace {
@@ -226,9 +227,8 @@ Status CheckCompressor(const std::string& compressor, const ViewUse use, const s
     return InvalidArgument(std::string(field) + ": " + std::string(made.status().message()), std::string(field));
   }
   const cache::CompressorTraits& traits = (*made)->traits();
-  const bool goes_by_queries = traits.observation_window > 0 || traits.query_moments || traits.spread_queries > 0;
   std::string missing;
-  if (use == ViewUse::kDrafts && goes_by_queries) missing = "queries, which are not recorded for drafts";
+  if (use == ViewUse::kDrafts && IsShownQueries(traits)) missing = "queries, which are not recorded for drafts";
   if (traits.second_pass) missing = "a second pass over the prompt, which is not made";
   if (missing.empty()) return OkStatus();
   return InvalidArgument(

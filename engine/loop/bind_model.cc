@@ -12,6 +12,14 @@ cache::StateShape ShapeOf(const models::ModelSpec& spec) {
   return {.page_bytes = spec.page_bytes, .state_bytes = spec.state_bytes};
 }
 
+models::SequenceMemory MemoryIn(const cache::CacheMemory& memory) {
+  return {.pages = memory.pages().arena(), .states = memory.slots().arena()};
+}
+
+SequencePlace PlaceOf(const cache::CacheMemory& memory, const cache::PrefixLease& lease) {
+  return {.memory = MemoryIn(memory), .pages = lease.pages().ids(), .state = lease.slot()};
+}
+
 int32_t LogHeadRows(const models::ModelSpec& spec) {
   if (spec.state_log_row_bytes == 0) return 0;
   return static_cast<int32_t>((spec.state_log_head_bytes + spec.state_log_row_bytes - 1) / spec.state_log_row_bytes);

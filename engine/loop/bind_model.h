@@ -5,14 +5,21 @@
 #include <string>
 
 #include "base/status.h"
+#include "cache/cache_memory.h"
+#include "cache/lease.h"
 #include "cache/state_shape.h"
 #include "engine/engine_options.h"
+#include "engine/transfer/live_export.h"
 #include "kernels/sample.h"
 #include "models/model.h"
 
 namespace invar::engine {
 
 cache::StateShape ShapeOf(const models::ModelSpec& spec);
+
+// Where sequences' KV and states lie, and which of it one of them holds.
+models::SequenceMemory MemoryIn(const cache::CacheMemory& memory);
+SequencePlace PlaceOf(const cache::CacheMemory& memory, const cache::PrefixLease& lease);
 
 // How a byte budget is shared out.
 struct MemoryPlan {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/loop/bind_model.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {
@@ -63,11 +64,7 @@ std::optional<ViewReport> LiveSequences::ReportView(const Sequence& sequence) co
 
 void LiveSequences::Export(Sequence& sequence) {
   if (sequence.live_export() == nullptr) return;
-  const cache::CacheMemory& memory = cache_.memory();
-  sequence.live_export()->Ran({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
-                               .pages = sequence.lease().pages().ids(),
-                               .state = sequence.lease().slot()},
-                              sequence.computed());
+  sequence.live_export()->Ran(PlaceOf(cache_.memory(), sequence.lease()), sequence.computed());
 }
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/loop/bind_model.h"
 
 namespace invar::engine {
 
@@ -47,9 +48,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
     const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
     LiveExport* const live = work[i].sequence->live_export();
     if (live != nullptr) {
-      live->Begin({.memory = {.pages = memory.pages().arena(), .states = memory.slots().arena()},
-                   .pages = lease.pages().ids(),
-                   .state = lease.slot()},
+      live->Begin(PlaceOf(memory, lease),
                   {.first = span.first, .there = std::max(there, span.first), .end = span.first + span.length});
     }
     batch_.push_back({.tokens = TokensOf(sequence, span),
@@ -68,7 +67,7 @@ std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const 
     rows += span.logits_rows;
     host_reads |= span.first < sequence.prompt_tokens() && sequence.request().output.prompt_logprobs.has_value();
   }
-  const models::SequenceMemory at{.pages = memory.pages().arena(), .states = memory.slots().arena()};
+  const models::SequenceMemory at = MemoryIn(memory);
   const kernels::ConstF32View logits = host_reads ? model_->Forward(at, batch_) : model_->StartForward(at, batch_);
   Check(logits.rows == rows, "the model gives the rows asked for", logits.rows, rows);
   int64_t row = 0;
@@ -104,7 +103,7 @@ void Runner::Settle(const cache::CacheMemory& memory, const std::span<const Span
                          .checkpoints = work[i].checkpoints});
   }
   if (advances_.empty()) return;
-  model_->Advance({.pages = memory.pages().arena(), .states = memory.slots().arena()}, advances_);
+  model_->Advance(MemoryIn(memory), advances_);
 }
 
 }  // namespace invar::engine
