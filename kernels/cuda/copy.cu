@@ -11,10 +11,6 @@ constexpr int kThreads = 256;
 constexpr int64_t kBlockBytes = int64_t{kThreads} * 16 * 4;
 constexpr int64_t kMostPieces = 32768;  // Of one launch: a grid's second dimension ends at 65,535.
 
-struct alignas(16) Sixteen {
-  uint32_t words[4];
-};
-
 template <typename Word>
 __device__ __forceinline__ void CopyWords(const CopyPiece& piece, const int64_t begin, const int64_t end) {
   auto* to = static_cast<Word*>(piece.to);
@@ -31,7 +27,7 @@ __global__ void CopyPieces(const CopyPiece* pieces) {
   const auto aligned =
       reinterpret_cast<uintptr_t>(piece.to) | reinterpret_cast<uintptr_t>(piece.from) | static_cast<uintptr_t>(end);
   if (aligned % 16 == 0) {
-    CopyWords<Sixteen>(piece, begin, end);
+    CopyWords<SixteenBytes>(piece, begin, end);
   } else if (aligned % 4 == 0) {
     CopyWords<uint32_t>(piece, begin, end);
   } else {

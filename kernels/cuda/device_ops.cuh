@@ -27,6 +27,11 @@ namespace invar::kernels::cuda {
 
 inline constexpr int kWarpLanes = 32;
 
+// As much as a thread reads or writes at once.
+struct alignas(16) SixteenBytes {
+  uint32_t words[4];
+};
+
 // --- Who am I ---
 #if defined(__CUDACC__)
 __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }

@@ -88,10 +88,6 @@ __device__ __forceinline__ void CopyRows(const std::byte* from, const int64_t ro
   }
 }
 
-struct alignas(16) SixteenBytes {
-  uint32_t words[4];
-};
-
 // All threads of the block take part; none waits. keys, values
 // [64][BlockPitch<T>(dim)], zeros for slots that are not among `slots`.
 template <typename T>

@@ -10,22 +10,18 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChains = 8;  // Independent ones a thread: as many as hide an operation's latency at 8 warps a block.
 
-struct alignas(16) Sixteen {
-  uint32_t words[4];
-};
-
-__global__ void ReadAll(const Sixteen* from, const int64_t count, const int64_t stride, uint32_t* out) {
+__global__ void ReadAll(const SixteenBytes* from, const int64_t count, const int64_t stride, uint32_t* out) {
   uint32_t seen = 0;
   for (int64_t i = BlockX() * kThreads + Thread(); i < count; i += stride) {
-    const Sixteen value = from[i];
+    const SixteenBytes value = from[i];
     seen |= value.words[0] | value.words[1] | value.words[2] | value.words[3];
   }
   if (seen == 0xdeadbeefU) out[0] = seen;
 }
 
-__global__ void UpdateAll(Sixteen* memory, const int64_t count, const int64_t stride) {
+__global__ void UpdateAll(SixteenBytes* memory, const int64_t count, const int64_t stride) {
   for (int64_t i = BlockX() * kThreads + Thread(); i < count; i += stride) {
-    Sixteen value = memory[i];
+    SixteenBytes value = memory[i];
     for (uint32_t& word : value.words) ++word;
     memory[i] = value;
   }
@@ -59,12 +55,12 @@ __global__ void MultiplyAdd(const int64_t rounds, float* out) {
 }  // namespace
 
 void ProbeRead(const void* memory, const int64_t bytes, const int64_t blocks, void* out, const Stream stream) {
-  Launch("probe_read", ReadAll, {{blocks}, kThreads, 0}, stream, static_cast<const Sixteen*>(memory), bytes / 16,
+  Launch("probe_read", ReadAll, {{blocks}, kThreads, 0}, stream, static_cast<const SixteenBytes*>(memory), bytes / 16,
          blocks * kThreads, static_cast<uint32_t*>(out));
 }
 
 void ProbeUpdate(void* memory, const int64_t bytes, const int64_t blocks, const Stream stream) {
-  Launch("probe_update", UpdateAll, {{blocks}, kThreads, 0}, stream, static_cast<Sixteen*>(memory), bytes / 16,
+  Launch("probe_update", UpdateAll, {{blocks}, kThreads, 0}, stream, static_cast<SixteenBytes*>(memory), bytes / 16,
          blocks * kThreads);
 }
 

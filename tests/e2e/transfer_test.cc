@@ -226,16 +226,29 @@ TEST_F(TransferBetweenDaemons, ADrainWaitsForThePrefixThatIsOnItsWay) {
   EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_calls_open"), 0);
 }
 
+// While another call is open, so that what is asked for is not its tenant's only one, and the engine stands: `ask` is
+// refused for its bytes, and holds none when all is over.
+template <typename Ask>
+void ExpectRefusedForItsBytes(RunningDaemon& producer, StepGate& gate, const Ask& ask) {
+  gate.Close();
+  auto other = std::async(std::launch::async, [&] { return Collect(*producer.NewStub(), Prompt(1)); });
+  gate.AwaitStanding();
+  const grpc::Status refused = ask();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.error_message().find("limits.open_request_bytes_max"), std::string::npos)
+      << refused.error_message();
+  gate.Open();
+  EXPECT_TRUE(other.get().status.ok());
+  EXPECT_TRUE(producer.BecomesIdle());
+  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
+}
+
 // The tokens of an Open are a request's memory as any other, though they come when the call is open already.
 TEST_F(TransferBetweenDaemons, WhatAConsumerSendsIsInTheLimitOfRequests) {
   StepGate gate;
   config::Config config = ProducerConfig();
   config.limits.open_request_bytes_max = 64 << 10;
   RunningDaemon producer(config, FingerprintLoader(&gate));
-  gate.Close();
-  // One alone always has room.
-  auto other = std::async(std::launch::async, [&] { return Collect(*producer.NewStub(), Prompt(1)); });
-  gate.AwaitStanding();
   const auto stub = v1::TransferService::NewStub(producer.NewChannel());
   const auto ask = [&](const int tokens) {
     grpc::ClientContext context;
@@ -248,14 +261,10 @@ TEST_F(TransferBetweenDaemons, WhatAConsumerSendsIsInTheLimitOfRequests) {
     }
     return call->Finish();
   };
-  EXPECT_EQ(ask(10).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "another model, but that was read";
-  const grpc::Status large = ask(100'000);
-  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_NE(large.error_message().find("limits.open_request_bytes_max"), std::string::npos) << large.error_message();
-  gate.Open();
-  EXPECT_TRUE(other.get().status.ok());
-  EXPECT_TRUE(producer.BecomesIdle());
-  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
+  ExpectRefusedForItsBytes(producer, gate, [&] {
+    EXPECT_EQ(ask(10).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "another model, but that was read";
+    return ask(100'000);
+  });
 }
 
 // What is only there so that a link can be measured is memory like any other, and nobody gets more than that takes.
@@ -280,17 +289,10 @@ TEST_F(TransferBetweenDaemons, PaddingIsInTheLimitOfRequests) {
   EXPECT_TRUE(alone.as_is());
   EXPECT_EQ(alone.padding().size(), 256 << 10);
 
-  gate.Close();
-  auto other = std::async(std::launch::async, [&] { return Collect(*producer.NewStub(), Prompt(1)); });
-  gate.AwaitStanding();
-  v1::QuoteResponse refused;
-  const grpc::Status large = ask(refused);
-  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_NE(large.error_message().find("limits.open_request_bytes_max"), std::string::npos) << large.error_message();
-  gate.Open();
-  EXPECT_TRUE(other.get().status.ok());
-  EXPECT_TRUE(producer.BecomesIdle());
-  EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_open_request_bytes"), 0);
+  ExpectRefusedForItsBytes(producer, gate, [&] {
+    v1::QuoteResponse refused;
+    return ask(refused);
+  });
 }
 
 // It beats, or may be silent for long, and never takes what it asked for.

@@ -12,6 +12,12 @@ const std::vector<SourceFile>& Tree() {
   return tree;
 }
 
+// Offences of a file at `path` that includes `include` and nothing else.
+template <typename Rule>
+size_t Offences(const Rule& rule, const std::string& path, const std::string& include) {
+  return rule(SourceFile{path, fmt::format("#include \"{}\"\n", include)}).size();
+}
+
 template <typename Rule>
 void ExpectKept(const Rule& rule) {
   ASSERT_GT(Tree().size(), 100u) << "the tree was not found";
@@ -38,9 +44,7 @@ TEST(Faces, SeeAnIncludeOfAnothersInside) {
 
 TEST(CacheArrows, PointToTheTree) { ExpectKept(CheckCacheArrows); }
 TEST(CacheArrows, SeeACircle) {
-  const auto offences = [](const std::string& path, const std::string& include) {
-    return CheckCacheArrows({path, fmt::format("#include \"{}\"\n", include)}).size();
-  };
+  const auto offences = [](const char* path, const char* include) { return Offences(CheckCacheArrows, path, include); };
   EXPECT_EQ(offences("cache/tree/a.h", "cache/evict/evictor.h"), 1u);
   EXPECT_EQ(offences("cache/evict/a.cc", "cache/checkpoint/planner.h"), 1u);
   EXPECT_EQ(offences("cache/checkpoint/a.cc", "cache/prefix/prefix_cache.h"), 1u);
@@ -55,8 +59,8 @@ TEST(CacheArrows, SeeACircle) {
 
 TEST(EngineArrows, PointAwayFromTheLoop) { ExpectKept(CheckEngineArrows); }
 TEST(EngineArrows, SeeACircle) {
-  const auto offences = [](const std::string& path, const std::string& include) {
-    return CheckEngineArrows({path, fmt::format("#include \"{}\"\n", include)}).size();
+  const auto offences = [](const char* path, const char* include) {
+    return Offences(CheckEngineArrows, path, include);
   };
   EXPECT_EQ(offences("engine/speculate/a.h", "engine/loop/sequence.h"), 1u);
   EXPECT_EQ(offences("engine/slow/a.h", "engine/speculate/mode.h"), 1u);

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
+
+#include "tools/eval/report_parts.h"
 
 namespace invar::eval {
 namespace {
@@ -13,34 +14,17 @@ namespace {
 // As much more, in percent, as `nll` is less likely than `full` in perplexity.
 double PerplexityLoss(const double nll, const double full) { return 100.0 * (std::exp(nll - full) - 1.0); }
 
-std::string BudgetOf(const CandidateResult& candidate) {
-  return candidate.has_budget ? fmt::format("{:g}", candidate.budget) : "-";
-}
-
-size_t NameWidth(const EvalResults& results) {
-  size_t width = 10;
-  for (const CandidateResult& candidate : results.candidates) width = std::max(width, candidate.name.size());
-  return width;
-}
-
 }  // namespace
 
 nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& options, const EvalResults& results) {
-  nlohmann::ordered_json json = {{"model", heading.model},
-                                 {"fingerprint", heading.fingerprint},
-                                 {"numerics", heading.numerics_id},
-                                 {"date", heading.date},
-                                 {"seed", options.seed},
-                                 {"context_tokens", options.context_tokens},
-                                 {"samples", options.samples},
-                                 {"suffix_tokens", options.suffix_tokens},
-                                 {"path_tokens", options.path_tokens},
-                                 {"plain", options.plain},
-                                 {"text", options.text_paths},
-                                 {"candidates", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = HeadOf(heading, options);
+  json["suffix_tokens"] = options.suffix_tokens;
+  json["path_tokens"] = options.path_tokens;
+  json["plain"] = options.plain;
+  json["text"] = options.text_paths;
+  json["candidates"] = nlohmann::ordered_json::array();
   for (const CandidateResult& candidate : results.candidates) {
-    nlohmann::ordered_json row = {{"compressor", candidate.name}, {"settings", candidate.settings}};
-    row["budget"] = candidate.has_budget ? nlohmann::ordered_json(candidate.budget) : nlohmann::ordered_json(nullptr);
+    nlohmann::ordered_json row = HeadOf(candidate);
     row["bytes_share"] = candidate.bytes_share();
     row["tasks"] = nlohmann::ordered_json::object();
     for (size_t i = 0; i < results.tasks.size(); ++i) {
@@ -72,7 +56,7 @@ nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& opt
 
 std::string ToTable(const EvalOptions& options, const EvalResults& results) {
   const CandidateResult& full = results.candidates.front();
-  const size_t width = NameWidth(results);
+  const size_t width = NameWidth(results.candidates);
   std::string out;
   const auto add = [&]<typename... Values>(const fmt::format_string<Values...> format, Values&&... values) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);

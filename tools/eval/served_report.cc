@@ -1,10 +1,9 @@
 // The table and the JSON of answers as they are served.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 
-#include "tools/eval/report.h"
+#include "tools/eval/report_parts.h"
 
 namespace invar::eval {
 namespace {
@@ -23,20 +22,13 @@ nlohmann::ordered_json ToJson(const ServedResults& results, const ServedAnswers&
 }  // namespace
 
 nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& options, const ServedResults& results) {
-  nlohmann::ordered_json json = {{"model", heading.model},
-                                 {"fingerprint", heading.fingerprint},
-                                 {"numerics", heading.numerics_id},
-                                 {"date", heading.date},
-                                 {"seed", options.seed},
-                                 {"context_tokens", options.context_tokens},
-                                 {"samples", options.samples},
-                                 {"plain", options.plain},
-                                 {"draft_tokens", options.draft_tokens},
-                                 {"full", ToJson(results, results.full)},
-                                 {"rows", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = HeadOf(heading, options);
+  json["plain"] = options.plain;
+  json["draft_tokens"] = options.draft_tokens;
+  json["full"] = ToJson(results, results.full);
+  json["rows"] = nlohmann::ordered_json::array();
   for (const ServedRow& row : results.rows) {
-    nlohmann::ordered_json out = {{"compressor", row.name}, {"settings", row.settings}};
-    out["budget"] = row.has_budget ? nlohmann::ordered_json(row.budget) : nlohmann::ordered_json(nullptr);
+    nlohmann::ordered_json out = HeadOf(row);
     out["approximate"] = ToJson(results, row.approximate);
     out["lossless"] = row.drafts ? ToJson(results, row.lossless) : nlohmann::ordered_json(nullptr);
     json["rows"].push_back(std::move(out));
@@ -45,8 +37,7 @@ nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& opt
 }
 
 std::string ToTable(const ServedResults& results) {
-  size_t width = 10;
-  for (const ServedRow& row : results.rows) width = std::max(width, row.name.size());
+  const size_t width = NameWidth(results.rows);
   std::string out;
   const auto add = [&]<typename... Values>(const fmt::format_string<Values...> format, Values&&... values) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
@@ -59,8 +50,7 @@ std::string ToTable(const ServedResults& results) {
   add("{:<{}} {:>6} {:>11} {:>5} {:>14} {:>5} {:>7} {:>8}\n", "compressor", width, "budget", "approximate", "lost",
       "lossless", "lost", "differ", "accepted");
   for (const ServedRow& row : results.rows) {
-    add("{:<{}} {:>6} {:>11} {:>5}", row.name, width, row.has_budget ? fmt::format("{:g}", row.budget) : "-",
-        row.approximate.all_right(), row.approximate.lost);
+    add("{:<{}} {:>6} {:>11} {:>5}", row.name, width, BudgetOf(row), row.approximate.all_right(), row.approximate.lost);
     if (row.drafts) {
       const ServedAnswers& lossless = row.lossless;
       add(" {:>14} {:>5} {:>7} {:>8.3f}", fmt::format("{} of {}", lossless.all_right(), lossless.answers),
@@ -78,7 +68,7 @@ std::string ToTable(const ServedResults& results) {
   add("\n{:<{}} {:>6}", "full", width, "-");
   add_tasks(results.full);
   for (const ServedRow& row : results.rows) {
-    add("{:<{}} {:>6}", row.name, width, row.has_budget ? fmt::format("{:g}", row.budget) : "-");
+    add("{:<{}} {:>6}", row.name, width, BudgetOf(row));
     add_tasks(row.approximate);
   }
   return out;
