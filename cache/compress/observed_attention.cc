@@ -61,8 +61,8 @@ std::vector<double> AttentionFrom(const SettledSlots& slots, const Observation& 
       for (int64_t w = 0; w < count; ++w) {
         const int64_t own = seen.first_token + (first + w) * seen.stride;
         for (int64_t i = 0; i < slots.count(); ++i) {
-          const bool seen = slots.marks(h)[i].position <= own;
-          weights[i] = seen ? logits[i * kDotColumns + w] : -std::numeric_limits<double>::infinity();
+          const bool sees = slots.marks(h)[i].position <= own;
+          weights[i] = sees ? logits[i * kDotColumns + w] : -std::numeric_limits<double>::infinity();
         }
         SoftmaxInPlace(weights);
         for (int64_t i = 0; i < slots.count(); ++i) sums[i] += weights[i];

@@ -36,8 +36,7 @@ std::vector<Field> CacheFields() {
       {"cache.tiers.write_timeout",
        DurationKind{+[](Config& c) -> Duration& { return c.cache.tiers.write_timeout; }, milliseconds(1), minutes(10)},
        "A record that a tier has not stored by then is given up; at the end of the process it has "
-       "drain.persist_timeout, "
-       "where that is longer."},
+       "drain.persist_timeout, where that is longer."},
       {"cache.tiers.queue_max", IntKind{+[](Config& c) -> int64_t& { return c.cache.tiers.queue_max; }, 1, 65536},
        "Most reads, and as many writes, that one tier holds at once; further writes are dropped, further reads wait "
        "for "

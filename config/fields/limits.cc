@@ -17,8 +17,7 @@ std::vector<Field> LimitFields() {
       {"limits.open_request_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.limits.open_request_bytes_max; }, kMiB, kTiB},
        "Memory of the requests, those of other instances for prefixes among them, and of the answers of unary calls, "
-       "of "
-       "all open calls together; what exceeds it gets RESOURCE_EXHAUSTED.",
+       "of all open calls together; what exceeds it gets RESOURCE_EXHAUSTED.",
        Takes::kOnReload},
       {"limits.refused_request_bytes_max",
        BytesKind{+[](Config& c) -> int64_t& { return c.limits.refused_request_bytes_max; }, 0, kTiB},

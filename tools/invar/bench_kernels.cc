@@ -110,8 +110,9 @@ class Arena {
 
   std::byte* Next(const int64_t bytes) {
     if (next_ + bytes > bytes_) next_ = 0;
+    std::byte* const part = data_ + next_;
     next_ += (bytes + 255) / 256 * 256;
-    return data_ + next_ - (bytes + 255) / 256 * 256;
+    return part;
   }
   int64_t bytes() const { return bytes_; }
 
@@ -470,8 +471,7 @@ int RunBenchKernels(int argc, char** argv) {
   Arguments args;
   CLI::App app{
       "Kernels as shares of the limits of what computes, this machine's cores or a device: reading memory, updating "
-      "it, "
-      "and the inner product's peak, all measured in the same run.",
+      "it, and the inner product's peak, all measured in the same run.",
       "invar bench kernels"};
   app.add_option("--filter", args.filter, "only kernels whose 'name shape' matches this regular expression");
   app.add_option("--backend", args.backend, "backend to time")->check(CLI::IsMember({"cpu", "cuda"}));
