@@ -205,9 +205,10 @@ std::string ResetStream(const uint32_t stream) { return Frame(3, 0, stream, std:
 
 const std::string kPreface = std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + Frame(4, 0, 0, "");
 
-// A new client is served within two seconds, trying again as clients do where its connection is refused.
+// A new client is served, trying again as clients do where its connection is refused or, as gRPC does with idle ones
+// while memory is short, closed. The time is far above what that takes on a busy machine: it tells served from stuck.
 void ExpectServes(const std::string& address) {
-  const auto until = std::chrono::system_clock::now() + std::chrono::seconds(2);
+  const auto until = std::chrono::system_clock::now() + std::chrono::seconds(20);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -217,10 +218,9 @@ void ExpectServes(const std::string& address) {
   Outcome outcome;
   outcome.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "never connected");
   while (!outcome.status.ok() && channel->WaitForConnected(until)) {
-    outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(2));
+    outcome = Collect(*stub, TokensRequest({1}, 2), std::chrono::seconds(20));
   }
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
-  EXPECT_LT(std::chrono::system_clock::now(), until);
 }
 
 TEST(Abuse, ConnectionsBeyondTheCapAreClosedAndTheRestGoesOn) {
