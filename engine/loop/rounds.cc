@@ -27,7 +27,8 @@ bool DraftsOnViews(const Sequence& sequence) { return !sequence.request().specul
 
 bool Rounds::GoOn(const bool alone) {
   if (tier_ == nullptr) return false;
-  if (steps_++ % kChooseEvery == 0) Choose();
+  // A try is one round.
+  if (steps_++ % kChooseEvery == 0 || draft_tries_.under_way()) Choose();
   Collect();
   const bool others_ran = std::exchange(others_ran_, false);
   const bool prompts_run = StreamPrompts();
@@ -207,7 +208,8 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
       next_plain_ = clock_.Now() + kPlainStepShare * took;
     }
     rates_.Waited(now.streamed_bytes - seen_.streamed_bytes, waited);
-    const bool as_chosen = on() && !steps_plainly_ && !others_ran_ && std::ssize(rounds_) == choice_.residents;
+    const bool as_chosen = on() && !steps_plainly_ && !others_ran_ && !draft_tries_.under_way() &&
+                           std::ssize(rounds_) == choice_.residents;
     const TimeNs drafted = costs.drafted_ns - seen_costs_.drafted_ns;
     if (as_chosen) rates_.RoundsGave(std::ssize(spans) + accepted - seen_accepted_, took + drafted);
   }
@@ -264,6 +266,9 @@ void Rounds::Choose() {
   if (probes_.Look(on(), verifies_, clock_.Now())) {
     choice_.mode = DecodeMode::kStaggered;
     ++choice_.residents;
+  }
+  if (draft_tries_.Look(!on() || choice_.draft_max > 0, std::ssize(rounds_), verifies_, clock_.Now())) {
+    choice_.draft_min = choice_.draft_max = std::min(TierRates::kFirstDraft, options_.limits.draft_max);
   }
 }
 

@@ -74,6 +74,7 @@ class Rounds {
 
   TierRates rates_;
   RoundProbes probes_;
+  DraftTries draft_tries_;
   ModeChoice choice_{};  // Of the last look.
   int64_t steps_ = 0;
   int64_t plain_steps_ = 0;  // Of those who are away, to see what plain decoding takes.

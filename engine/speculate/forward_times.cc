@@ -40,11 +40,13 @@ void ForwardTimes::Observe(const ForwardWork& work, double seconds) {
   }
   if (seen_ >= kSeenBefore) seconds = std::min(seconds, kOutlier * Of(work));
   seen_ = std::min(seen_ + 1, kSeenBefore);
+  const double fade = std::pow(kFade, work.forwards);
+  const double unit = scale_ / seconds;
   for (size_t i = 0; i < kParts; ++i) {
     for (size_t j = 0; j < kParts; ++j) {
-      squares_[i][j] = kFade * squares_[i][j] + parts[i] * parts[j] * scale_ * scale_ / (seconds * seconds);
+      squares_[i][j] = fade * squares_[i][j] + work.forwards * parts[i] * parts[j] * unit * unit;
     }
-    products_[i] = kFade * products_[i] + parts[i] * scale_ / seconds;
+    products_[i] = fade * products_[i] + work.forwards * parts[i] * unit;
   }
   Solve();
 }

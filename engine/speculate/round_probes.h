@@ -45,4 +45,37 @@ class RoundProbes {
   int64_t verifies_ = 0;  // When it began.
 };
 
+// DraftTries: when rounds that go without drafts are tried with some, for one round of all. What drafts take and how
+// often they are right is learned of drafts only, and the machine or the text may have changed since. A try takes a
+// 64th of the time at most. Pure, as above.
+class DraftTries {
+ public:
+  static constexpr TimeNs kLeastPauseNs = 5'000'000'000;
+  static constexpr int64_t kPauseOverTry = 64;
+
+  // Whether to draft now. `drafts`: rounds do anyway. `in_a_round`: verifies of one round of all.
+  bool Look(const bool drafts, const int64_t in_a_round, const int64_t verifies, const TimeNs now) {
+    if (drafts) {
+      began_ = next_ = kNever;
+      return false;
+    }
+    if (began_ != kNever) {
+      if (verifies - verifies_ < in_a_round && now - began_ < RoundProbes::kMostTryNs) return true;
+      next_ = now + std::max(kLeastPauseNs, kPauseOverTry * (now - began_));
+      began_ = kNever;
+    }
+    if (next_ == kNever) next_ = now + kLeastPauseNs;
+    if (now < next_) return false;
+    began_ = now;
+    verifies_ = verifies;
+    return true;
+  }
+  bool under_way() const { return began_ != kNever; }
+
+ private:
+  TimeNs began_ = kNever;
+  TimeNs next_ = kNever;
+  int64_t verifies_ = 0;  // When it began.
+};
+
 }  // namespace invar::engine

@@ -14,8 +14,6 @@ constexpr double kNewer = 0.2;  // Of a moving average.
 constexpr int64_t kPagesKept = 2;
 // Of views, before one was made: what the mildest compressors leave.
 constexpr double kGuessedViewShare = 0.5;
-// While nothing is known a round is as long as to tell something, and no longer.
-constexpr int32_t kFirstDraft = 8;
 // More at once are not looked at.
 constexpr int32_t kRequestsMax = 64;
 // A gap is a cycle on average; so much of the limit is the average allowed to be.

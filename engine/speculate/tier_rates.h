@@ -45,6 +45,9 @@ struct VerifyLimits {
 
 class TierRates {
  public:
+  // While nothing is known a round is as long as to tell something, and no longer.
+  static constexpr int32_t kFirstDraft = 8;
+
   explicit TierRates(const models::ModelSpec& spec);
 
   // A step of decoding and verifying, but for what it waited for streams.

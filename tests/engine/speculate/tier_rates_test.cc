@@ -226,6 +226,13 @@ TEST(ForwardTimes, AStallOfTheMachineSaysLittle) {
   EXPECT_LT(times.Of({.rows = 1}), 0.015);
 }
 
+TEST(ForwardTimes, CountSeveralForwardsAsSoMany) {
+  ForwardTimes times(Spec().work);
+  for (int i = 0; i < 200; ++i) times.Observe({.rows = 2}, 0.020);
+  for (int i = 0; i < 20; ++i) times.Observe({.forwards = 8, .rows = 16}, 8 * 0.010);
+  EXPECT_LT(times.Of({.rows = 2}), 0.012) << "nine tenths of what counts are newer";
+}
+
 // --- When they are tried ---
 
 TEST(RoundProbes, TryAgainAfterPausesThatGrow) {
@@ -253,6 +260,25 @@ TEST(RoundProbes, ATryThatNobodyComesToVerifyInEnds) {
   EXPECT_TRUE(probes.Look(false, 0, RoundProbes::kFirstPauseNs));
   EXPECT_TRUE(probes.Look(false, 0, RoundProbes::kFirstPauseNs + RoundProbes::kMostTryNs - 1));
   EXPECT_FALSE(probes.Look(false, 0, RoundProbes::kFirstPauseNs + RoundProbes::kMostTryNs));
+}
+
+TEST(DraftTries, TryNowAndThenForOneRound) {
+  constexpr TimeNs kSecond = 1'000'000'000;
+  DraftTries tries;
+  int64_t verifies = 0;
+  int64_t tried_ms = 0;
+  for (int64_t ms = 0; ms < 100'000; ms += 50) {
+    const bool now = tries.Look(/*drafts=*/false, /*in_a_round=*/4, verifies, ms * kMs);
+    if (ms < DraftTries::kLeastPauseNs / kMs) {
+      ASSERT_FALSE(now) << "what began it is still known";
+    }
+    if (now) tried_ms += 50;
+    if (now && ms % 200 == 0) verifies += 4;
+  }
+  EXPECT_GE(tried_ms, 600);
+  EXPECT_LE(tried_ms, 100'000 / DraftTries::kPauseOverTry);
+  EXPECT_FALSE(tries.Look(/*drafts=*/true, 4, verifies, 200 * kSecond)) << "they draft anyway";
+  EXPECT_FALSE(tries.Look(false, 4, verifies, 200 * kSecond));
 }
 
 TEST(RoundProbes, WhatPaysNeedsNoTry) {
