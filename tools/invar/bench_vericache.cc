@@ -63,8 +63,8 @@ constexpr std::string_view kNoCompressor = "none";
 constexpr int64_t kWarmTokens = 24;
 // Steps in a row without a row of a prompt: nobody else has room to begin.
 constexpr int64_t kWarmSteps = 24;
-// Then, on a machine that may just have become quiet: some hundred forwards, and five steps of plain decoding, which are
-// as many as what was learned before counts for.
+// Then, on a machine that may just have become quiet: some hundred forwards, and five steps of plain decoding, which
+// are as many as what was learned before counts for.
 constexpr double kSettleSeconds = 6.0;
 
 class Sink final : public engine::EventSink {
