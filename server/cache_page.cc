@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <iterator>
 #include <vector>
@@ -25,9 +24,25 @@ constexpr int kRowsMax = 40;
 // Thinner ones could not be seen.
 constexpr double kWidthMin = 0.5;
 
-// By CheckpointKind.
-constexpr std::array<const char*, cache::kCheckpointKinds> kColours = {"#1b7837", "#762a83", "#d95f02", "#1f78b4",
-                                                                       "#b2182b", "#666666", "#a6761d"};
+const char* ColourOf(const cache::CheckpointKind kind) {
+  switch (kind) {
+    case cache::CheckpointKind::kPromptEnd:
+      return "#1b7837";
+    case cache::CheckpointKind::kEnd:
+      return "#762a83";
+    case cache::CheckpointKind::kBranch:
+      return "#d95f02";
+    case cache::CheckpointKind::kHint:
+      return "#1f78b4";
+    case cache::CheckpointKind::kPlanned:
+      return "#b2182b";
+    case cache::CheckpointKind::kPreempted:
+      return "#666666";
+    case cache::CheckpointKind::kBrought:
+      return "#a6761d";
+  }
+  return "#222";
+}
 
 constexpr char kHead[] = R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="{0}"><title>invard: cache</title>
@@ -85,7 +100,8 @@ void AddBudget(std::string& out, const cache::PlacementReport& report) {
 void AddCheckpoints(std::string& out, const engine::CacheSnapshot& snapshot) {
   out += "<h2>Checkpoints</h2>\n<table>\n<tr><th>kind</th><th>made</th><th>held</th><th>evicted</th></tr>\n";
   for (int k = 0; k < cache::kCheckpointKinds; ++k) {
-    Add(out, "<tr><td style=\"color:{}\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", kColours[k],
+    Add(out, "<tr><td style=\"color:{}\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        ColourOf(static_cast<cache::CheckpointKind>(k)),
         cache::CheckpointKindName(static_cast<cache::CheckpointKind>(k)), snapshot.report.checkpoints_made[k],
         snapshot.tree.all.checkpoints[k], snapshot.report.checkpoints_evicted_by_kind[k]);
   }
@@ -185,7 +201,7 @@ void AddPicture(std::string& out, const TreeReport& tree) {
                       : "#f0f0f0");
     if (node.checkpoint.has_value()) {
       Add(out, "<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"4\" fill=\"{}\"/>", box.x, y + kRowHeight - 4,
-          box.width, kColours[static_cast<size_t>(*node.checkpoint)]);
+          box.width, ColourOf(*node.checkpoint));
     }
     out += "</g>\n";
   }

@@ -90,6 +90,66 @@ Status CheckPoint(const config::Config::Transfer& transfer, const engine::HeldPr
       "transfer.point");
 }
 
+// What this instance makes prefixes of codes by; null: nothing.
+std::shared_ptr<const engine::HeldProfile> TakenProfile(const config::Config::Transfer& transfer,
+                                                        const ServedModel& served) {
+  return config::FetchesPrefixes(transfer) ? served.profiles.ToTake() : nullptr;
+}
+
+// What prefixes are sent, fetched and handed off by, as far as the role wants it.
+Status MakeTransferParts(const config::Config::Transfer& transfer, const models::ModelSpec& spec, const Clock& clock,
+                         ServedModel& served) {
+  const std::string& tokenizer = served.parts.tokenizer_digest;
+  served.shelf = std::make_unique<engine::CodeShelf>(transfer.codes_kept);
+  if (transfer.role != "none") {
+    StatusOr<engine::ScdProfiles> profiles = engine::ScdProfiles::Load(transfer.profile, spec, tokenizer);
+    if (!profiles.ok()) return profiles.status();
+    served.profiles = *std::move(profiles);
+  }
+  if (Status s = CheckPoint(transfer, TakenProfile(transfer, served).get()); !s.ok()) return s;
+  if (config::FetchesPrefixes(transfer)) {
+    StatusOr<std::unique_ptr<TransferClient>> prefixes =
+        TransferClient::Make(transfer, engine::IdentityOf(spec, tokenizer), clock);
+    if (!prefixes.ok()) return prefixes.status();
+    served.prefixes = *std::move(prefixes);
+  }
+  StatusOr<std::unique_ptr<HandOffs>> hand_offs = HandOffs::Make(transfer);
+  if (!hand_offs.ok()) return hand_offs.status();
+  served.hand_offs = *std::move(hand_offs);
+  return OkStatus();
+}
+
+// `takes`: as of TakenProfile.
+engine::EngineOptions OptionsOf(const config::Config& config, std::shared_ptr<const engine::HeldProfile> takes) {
+  const auto& options = config.engine;
+  return {.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
+          .max_logits_rows = LogitsRows(options),
+          .max_running = static_cast<int32_t>(options.running_max),
+          .max_queued = static_cast<int32_t>(options.queue_max),
+          .kv_budget_bytes = options.kv_budget,
+          .prefix_cache = config.cache.enabled,
+          .cache = cache::TuningOf(config.cache),
+          .plans_on_a_thread = true,
+          .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
+          .stop_strings_max = config.limits.stop_strings_max,
+          .stop_string_bytes_max = config.limits.stop_string_bytes_max,
+          .logprobs_max = config.limits.logprobs_max,
+          .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
+          .draft_memory_bytes = DraftMemory(options),
+          .slow_tier = {.path = options.speculation.slow_tier.path,
+                        .budget_bytes = options.speculation.slow_tier.budget,
+                        .direct = options.speculation.slow_tier.direct,
+                        .staging_bytes = options.speculation.slow_tier.staging,
+                        .synchronous = options.speculation.slow_tier.synchronous,
+                        .gap_s_max = std::chrono::duration<double>(options.speculation.slow_tier.gap).count()},
+          .approximates = options.approximate.allowed,
+          .transfer = {.tokens_min = static_cast<int32_t>(config.transfer.tokens_min),
+                       .timeout = std::chrono::nanoseconds(config.transfer.timeout).count(),
+                       .profile = std::move(takes),
+                       .plans = config.transfer.choose == "shortest",
+                       .point = config.transfer.point}};
+}
+
 std::string NameOf(const config::Config::Model& model) {
   if (!model.name.empty()) return model.name;
   std::filesystem::path path = std::filesystem::path(model.path).lexically_normal();
@@ -172,60 +232,16 @@ StatusOr<std::unique_ptr<ServedModel>> StartEngine(const config::Config& config,
   const int32_t usable_ids = std::min(parts.tokenizer->vocabulary_size(), parts.model->spec().vocabulary_size);
   if (Status s = CheckDefaults(config.model.path, parts.defaults, usable_ids); !s.ok()) return s;
   auto served = std::make_unique<ServedModel>();
-  served->shelf = std::make_unique<engine::CodeShelf>(config.transfer.codes_kept);
   served->parts = std::move(parts);
   const models::ModelSpec& spec = served->parts.model->spec();
-  if (config.transfer.role != "none") {
-    StatusOr<engine::ScdProfiles> profiles =
-        engine::ScdProfiles::Load(config.transfer.profile, spec, served->parts.tokenizer_digest);
-    if (!profiles.ok()) return profiles.status();
-    served->profiles = *std::move(profiles);
-  }
-  const std::shared_ptr<const engine::HeldProfile> takes =
-      config::FetchesPrefixes(config.transfer) ? served->profiles.ToTake() : nullptr;
-  if (Status s = CheckPoint(config.transfer, takes.get()); !s.ok()) return s;
+  if (Status s = MakeTransferParts(config.transfer, spec, clock, *served); !s.ok()) return s;
   served->tier_files = cache::MakeSystemFiles();
   StatusOr<std::vector<std::unique_ptr<cache::Tier>>> tiers = cache::MakeTiers(
       config.cache.tiers, {.clock = clock, .files = *served->tier_files, .store_id = spec.cache_identity()});
   if (!tiers.ok()) return tiers.status();
-  if (config::FetchesPrefixes(config.transfer)) {
-    StatusOr<std::unique_ptr<TransferClient>> prefixes =
-        TransferClient::Make(config.transfer, engine::IdentityOf(spec, served->parts.tokenizer_digest), clock);
-    if (!prefixes.ok()) return prefixes.status();
-    served->prefixes = *std::move(prefixes);
-  }
-  StatusOr<std::unique_ptr<HandOffs>> hand_offs = HandOffs::Make(config.transfer);
-  if (!hand_offs.ok()) return hand_offs.status();
-  served->hand_offs = *std::move(hand_offs);
-  const auto& options = config.engine;
-  StatusOr<std::unique_ptr<engine::Engine>> created = engine::Engine::Create(
-      {.max_batch_tokens = static_cast<int32_t>(options.batch_tokens),
-       .max_logits_rows = LogitsRows(options),
-       .max_running = static_cast<int32_t>(options.running_max),
-       .max_queued = static_cast<int32_t>(options.queue_max),
-       .kv_budget_bytes = options.kv_budget,
-       .prefix_cache = config.cache.enabled,
-       .cache = cache::TuningOf(config.cache),
-       .plans_on_a_thread = true,
-       .prefill_chunk_tokens = static_cast<int32_t>(options.prefill_chunk_tokens),
-       .stop_strings_max = config.limits.stop_strings_max,
-       .stop_string_bytes_max = config.limits.stop_string_bytes_max,
-       .logprobs_max = config.limits.logprobs_max,
-       .draft_tokens_max = static_cast<int32_t>(options.speculation.draft_tokens_max),
-       .draft_memory_bytes = DraftMemory(options),
-       .slow_tier = {.path = options.speculation.slow_tier.path,
-                     .budget_bytes = options.speculation.slow_tier.budget,
-                     .direct = options.speculation.slow_tier.direct,
-                     .staging_bytes = options.speculation.slow_tier.staging,
-                     .synchronous = options.speculation.slow_tier.synchronous,
-                     .gap_s_max = std::chrono::duration<double>(options.speculation.slow_tier.gap).count()},
-       .approximates = options.approximate.allowed,
-       .transfer = {.tokens_min = static_cast<int32_t>(config.transfer.tokens_min),
-                    .timeout = std::chrono::nanoseconds(config.transfer.timeout).count(),
-                    .profile = takes,
-                    .plans = config.transfer.choose == "shortest",
-                    .point = config.transfer.point}},
-      std::move(served->parts.model), served->parts.tokenizer.get(), clock, *std::move(tiers), served->prefixes.get());
+  StatusOr<std::unique_ptr<engine::Engine>> created =
+      engine::Engine::Create(OptionsOf(config, TakenProfile(config.transfer, *served)), std::move(served->parts.model),
+                             served->parts.tokenizer.get(), clock, *std::move(tiers), served->prefixes.get());
   if (!created.ok()) return created.status();
   served->engine = *std::move(created);
   if (const std::string& why = served->engine->why_nothing_is_reused(); !why.empty()) {

@@ -13,6 +13,28 @@
 namespace invar::cache {
 namespace {
 
+constexpr std::string_view NameOf(const TierMiss miss) {
+  switch (miss) {
+    case TierMiss::kAbsent:
+      return "absent";
+    case TierMiss::kLate:
+      return "late";
+    case TierMiss::kFull:
+      return "full";
+    case TierMiss::kCorrupt:
+      return "corrupt";
+    case TierMiss::kUnavailable:
+      return "unavailable";
+    case TierMiss::kDenied:
+      return "denied";
+    case TierMiss::kCancelled:
+      return "cancelled";
+  }
+  return {};
+}
+// With a switch over all values, which the compiler checks, the count is the enum's.
+static_assert(!NameOf(TierMiss{kTierMissKinds - 1}).empty() && NameOf(TierMiss{kTierMissKinds}).empty());
+
 template <typename Span>
 int64_t PutBegins(const std::vector<Span>& spans, std::vector<int64_t>& begins) {
   int64_t bytes = 0;
@@ -65,11 +87,7 @@ TierMiss MissOf(const StatusCode code) {
   return TierMiss::kUnavailable;
 }
 
-std::string_view TierMissName(const TierMiss miss) {
-  constexpr std::array<std::string_view, kTierMissKinds> kNames = {"absent",      "late",   "full",     "corrupt",
-                                                                   "unavailable", "denied", "cancelled"};
-  return kNames[static_cast<size_t>(miss)];
-}
+std::string_view TierMissName(const TierMiss miss) { return NameOf(miss); }
 
 TierTransfer::TierTransfer(const TimeNs deadline) : deadline_(deadline) {}
 

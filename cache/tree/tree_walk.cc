@@ -13,6 +13,29 @@
 namespace invar::cache {
 namespace {
 
+constexpr std::string_view NameOf(const CheckpointKind kind) {
+  switch (kind) {
+    case CheckpointKind::kPromptEnd:
+      return "prompt_end";
+    case CheckpointKind::kEnd:
+      return "end";
+    case CheckpointKind::kBranch:
+      return "branch";
+    case CheckpointKind::kHint:
+      return "hint";
+    case CheckpointKind::kPlanned:
+      return "planned";
+    case CheckpointKind::kPreempted:
+      return "preempted";
+    case CheckpointKind::kBrought:
+      return "brought";
+  }
+  return {};
+}
+// With a switch over all values, which the compiler checks, the count is the enum's.
+static_assert(!NameOf(CheckpointKind{kCheckpointKinds - 1}).empty() &&
+              NameOf(CheckpointKind{kCheckpointKinds}).empty());
+
 std::string_view OriginName(const UseOrigin origin) {
   static constexpr std::string_view kNames[kUseOrigins] = {"", "end", "branch", "planned"};
   return kNames[static_cast<size_t>(origin)];
@@ -199,10 +222,6 @@ TreeReport TreeWalk::Report(const TimeNs now) {
   return std::move(report_);
 }
 
-std::string_view CheckpointKindName(const CheckpointKind kind) {
-  static constexpr std::string_view kNames[kCheckpointKinds] = {"prompt_end", "end",       "branch", "hint",
-                                                                "planned",    "preempted", "brought"};
-  return kNames[static_cast<size_t>(kind)];
-}
+std::string_view CheckpointKindName(const CheckpointKind kind) { return NameOf(kind); }
 
 }  // namespace invar::cache

@@ -16,65 +16,75 @@ Runner::Runner(std::unique_ptr<models::Model> model, const int64_t log_bytes)
 
 std::span<const SpanResult> Runner::Run(const cache::CacheMemory& memory, const std::span<const Span> spans,
                                         const std::span<const SpanWork> work) {
+  Begin(spans);
+  bool host_reads = backend_ == nullptr || backend_->chooser() == nullptr;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    batch_.push_back(Bind(memory, spans[i], work[i]));
+    const Sequence& sequence = *work[i].sequence;
+    const bool is_scored = sequence.request().output.prompt_logprobs.has_value();
+    host_reads |= is_scored && spans[i].first < sequence.prompt_tokens();
+  }
+  const models::SequenceMemory at = MemoryIn(memory);
+  return ResultsOf(spans, host_reads ? model_->Forward(at, batch_) : model_->StartForward(at, batch_));
+}
+
+void Runner::Begin(const std::span<const Span> spans) {
   batch_.clear();
   results_.clear();
   drafted_.clear();
+  logged_bytes_ = 0;
   size_t uncertain = 0;
   for (const Span& span : spans) uncertain += static_cast<size_t>(span.drafted > 0 ? span.length : 0);
-  drafted_.reserve(uncertain);  // Before views of it are taken below.
-  const models::ModelSpec& spec = model_->spec();
-  int64_t rows = 0;
-  int64_t logged = 0;
-  bool host_reads = backend_ == nullptr || backend_->chooser() == nullptr;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    const Span& span = spans[i];
-    const Sequence& sequence = *work[i].sequence;
-    const cache::PrefixLease& lease = sequence.lease();
-    Check(sequence.id() == span.sequence && sequence.computed() == span.first, "a span continues its sequence",
-          span.first, sequence.computed());
-    std::span<std::byte> log;
-    if (span.drafted > 0 && spec.state_bytes > 0) {
-      const int64_t bytes = spec.StateLogBytes(span.length);
-      Check(logged + bytes <= log_bytes_, "the logs of a step fit their memory", logged, bytes, log_bytes_);
-      log = {logs_.get() + logged, static_cast<size_t>(bytes)};
-      logged += bytes;
-    }
-    std::span<const models::ViewLayer> view;
-    models::QueryObserver* observer = nullptr;
-    if (ServedView* const served = work[i].sequence->view(); served != nullptr) {
-      view = served->At(Position(span.first));
-      observer = served->ObserverOf(span.first, span.first + span.length);
-    }
-    const int32_t there = view.empty() ? std::min(lease.match().kv_tokens, span.first + span.length) : 0;
-    LiveExport* const live = work[i].sequence->live_export();
-    if (live != nullptr) {
-      live->Begin(PlaceOf(memory, lease),
-                  {.first = span.first, .there = std::max(there, span.first), .end = span.first + span.length});
-    }
-    batch_.push_back({.tokens = TokensOf(sequence, span),
-                      .first = Position(span.first),
-                      .pages = lease.pages().ids(),
-                      .state = lease.slot(),
-                      .logits_rows = span.logits_rows,
-                      .checkpoints = work[i].checkpoints,
-                      .kv_from = Position(there),
-                      .view = view,
-                      .away = sequence.round().stream.get(),
-                      .away_pages = sequence.away_pages(),
-                      .observer = observer,
-                      .layer_observer = live,
-                      .state_log = log});
-    rows += span.logits_rows;
-    host_reads |= span.first < sequence.prompt_tokens() && sequence.request().output.prompt_logprobs.has_value();
+  drafted_.reserve(uncertain);  // Before views of it are taken.
+}
+
+// A span in the model's words: where its sequence's memory lies, what it reads instead of it, who looks on.
+models::ForwardSpan Runner::Bind(const cache::CacheMemory& memory, const Span& span, const SpanWork& work) {
+  Sequence& sequence = *work.sequence;
+  const int32_t end = span.first + span.length;
+  Check(sequence.id() == span.sequence && sequence.computed() == span.first, "a span continues its sequence",
+        span.first, sequence.computed());
+  const cache::PrefixLease& lease = sequence.lease();
+  models::ForwardSpan bound{.tokens = TokensOf(sequence, span),
+                            .first = Position(span.first),
+                            .pages = lease.pages().ids(),
+                            .state = lease.slot(),
+                            .logits_rows = span.logits_rows,
+                            .checkpoints = work.checkpoints,
+                            .away = sequence.round().stream.get(),
+                            .away_pages = sequence.away_pages(),
+                            .state_log = LogFor(span)};
+  if (ServedView* const served = sequence.view(); served != nullptr) {
+    bound.view = served->At(bound.first);
+    bound.observer = served->ObserverOf(span.first, end);
   }
-  const models::SequenceMemory at = MemoryIn(memory);
-  const kernels::ConstF32View logits = host_reads ? model_->Forward(at, batch_) : model_->StartForward(at, batch_);
-  Check(logits.rows == rows, "the model gives the rows asked for", logits.rows, rows);
+  const int32_t there = bound.view.empty() ? std::min(lease.match().kv_tokens, end) : 0;
+  bound.kv_from = Position(there);
+  if (LiveExport* const live = sequence.live_export(); live != nullptr) {
+    live->Begin(PlaceOf(memory, lease), {.first = span.first, .there = std::max(there, span.first), .end = end});
+    bound.layer_observer = live;
+  }
+  return bound;
+}
+
+// Empty where all of it is certain.
+std::span<std::byte> Runner::LogFor(const Span& span) {
+  const models::ModelSpec& spec = model_->spec();
+  if (span.drafted == 0 || spec.state_bytes == 0) return {};
+  const int64_t bytes = spec.StateLogBytes(span.length);
+  Check(logged_bytes_ + bytes <= log_bytes_, "the logs of a step fit their memory", logged_bytes_, bytes, log_bytes_);
+  const std::span<std::byte> log(logs_.get() + logged_bytes_, static_cast<size_t>(bytes));
+  logged_bytes_ += bytes;
+  return log;
+}
+
+std::span<const SpanResult> Runner::ResultsOf(const std::span<const Span> spans, const kernels::ConstF32View& logits) {
   int64_t row = 0;
   for (size_t i = 0; i < spans.size(); ++i) {
     results_.push_back({spans[i], logits.Rows(row, spans[i].logits_rows), batch_[i].state_log});
     row += spans[i].logits_rows;
   }
+  Check(logits.rows == row, "the model gives the rows asked for", logits.rows, row);
   return results_;
 }
 

@@ -12,6 +12,7 @@
 #include "cache/cache_memory.h"
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
+#include "kernels/tensor.h"
 #include "models/model.h"
 #include "models/state_log_memory.h"
 
@@ -48,12 +49,17 @@ class Runner {
   void Settle(const cache::CacheMemory& memory, std::span<const SpanWork> work);
 
  private:
+  void Begin(std::span<const Span> spans);
+  models::ForwardSpan Bind(const cache::CacheMemory& memory, const Span& span, const SpanWork& work);
   std::span<const TokenId> TokensOf(const Sequence& sequence, const Span& span);
+  std::span<std::byte> LogFor(const Span& span);
+  std::span<const SpanResult> ResultsOf(std::span<const Span> spans, const kernels::ConstF32View& logits);
 
   const std::unique_ptr<models::Model> model_;
   kernels::Backend* const backend_;  // Null: the model has none.
   const int64_t log_bytes_;
   const models::StateLogMemory logs_;
+  int64_t logged_bytes_ = 0;  // Of them, taken by this step.
   // Kept between calls: a step allocates nothing here.
   std::vector<models::ForwardSpan> batch_;
   std::vector<models::StateAdvance> advances_;
