@@ -72,9 +72,10 @@ static inline Visible VisiblePlaces(const AttentionTile& t, const int64_t positi
   return {Most(0, from - start), Least(63, position - start)};
 }
 
-// Scores of one row -> weights in product form, running maximum and total, factor for what was summed before.
+// Scores of one row -> weights in product form, running maximum and total, factor for what was summed before. Not
+// inlined: as Tile.
 template <typename P>
-static inline void SoftmaxBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t row,
+[[gnu::noinline]] static void SoftmaxBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t row,
                                 const Visible seen, const float* log_degrees) {
   float* scores = t.scores + row * 64;
   v16 s[4];
@@ -106,6 +107,22 @@ static inline void SoftmaxBlock(const AttentionTile& t, const AttentionPartial& 
   }
 }
 
+// Weights of R rows times all groups of values, one group after another as they lie (reading_inl.h): between them
+// nothing but the sums, which the first-level cache holds. Not inlined: as Tile.
+template <typename P, int R, int kStep, int kGroup>
+[[gnu::noinline]] static void GroupsInOrder(const typename P::A* weights, const int64_t stride,
+                                            const typename P::W* values, const int64_t steps, const int64_t groups,
+                                            const Sums& all) {
+  const Sums sums = all;  // A copy: no store can change it.
+  for (int64_t g = 0; g < groups; ++g) {
+    v16 c[R][1];
+    LoadSums(c, sums.At(0, g * 16));
+    const typename P::W* w = values + g * kGroup;
+    for (int64_t s = 0; s < steps; ++s) AddTerms<P, 0, 1, kGroup>(c, 0, weights + s, stride, w + s * kStep);
+    StoreSums(c, sums.At(0, g * 16));
+  }
+}
+
 // Weights of rows [begin, end), all seeing places [first, last], times values, added to the corrected partial values.
 template <typename P>
 static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, const int64_t begin, const int64_t rows,
@@ -132,11 +149,11 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
                                  prefetch != nullptr ? prefetch : reinterpret_cast<const char*>(values));
     }
   }
-  if (ReadsInOrder<P>(rows)) {  // One group after another, as they lie (reading_inl.h).
-    for (int64_t g = 0; g < groups; ++g) {
-      Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + g * kGroup + from * kStep, to - from, 1,
-                             sums.At(0, g * 16), nullptr);
-    }
+  if (ReadsInOrder<P>(rows)) {
+    WithConstant<P::kMostRows>(rows, [&](auto r) {
+      GroupsInOrder<P, decltype(r)::value, kStep, kGroup>(weights + from, kRowSteps, values + from * kStep, to - from,
+                                                          groups, sums);
+    });
   } else if (!widened) {
     Rows<P, kStep, kGroup>(rows, weights + from, kRowSteps, values + from * kStep, to - from, groups, sums, prefetch);
   }
@@ -188,9 +205,9 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
     whole = whole && seen.first == 0 && seen.last == 63;
     for (int64_t h = 0; h < t.group; ++h) SoftmaxBlock<P>(t, p, i * t.group + h, seen, log_degrees);
   }
-  // In order, only where to go on must be told.
+  // In order, only where to go on must be told; more than its first lines are in the way of the stream that is read.
   const char* ahead = reinterpret_cast<const char*>(next);
-  for (int64_t i = 0; in_order && i < kReadAhead; i += 64) PrefetchFar(ahead + i);
+  for (int64_t i = 0; in_order && i < kLinesOfNext * 64; i += 64) PrefetchFar(ahead + i);
   if (whole) {
     AddValues<P>(t, p, begin_row, rows, values, {0, 63}, ahead);
     return;

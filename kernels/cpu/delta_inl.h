@@ -81,16 +81,24 @@ struct ComingColumns {
   int group = 0;
 };
 
-// G groups of 16 columns; all whole, or the last of `last` columns. `p` by value: what is stored cannot change it, so
+// G groups of 16 columns, all whole, or the last of `last` columns.
+template <int G, bool kWhole>
+struct EdgeOf {
+  v16 LoadGroup(const float* row, const int g) const {
+    return kWhole || g < G - 1 ? Load(row + g * 16) : LoadPartial(row + g * 16, last);
+  }
+  void StoreGroup(float* row, const int g, const v16 y) const {
+    kWhole || g < G - 1 ? Store(row + g * 16, y) : StorePartial(row + g * 16, y, last);
+  }
+
+  const int64_t last;
+};
+
+// Several tokens of one head. `p` by value: what is stored cannot change it, so
 // its members stay in registers.
 template <int G, bool kWhole>
 static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
-  const auto load = [last](const float* from, const int g) {
-    return kWhole || g < G - 1 ? Load(from + g * 16) : LoadPartial(from + g * 16, last);
-  };
-  const auto store = [last](float* to, const int g, const v16 y) {
-    kWhole || g < G - 1 ? Store(to + g * 16, y) : StorePartial(to + g * 16, y, last);
-  };
+  const EdgeOf<G, kWhole> edge{last};
   v16 u[G];
   v16 w[G];
   v16 d[G];
@@ -108,7 +116,7 @@ static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
     const v16 k = Set1(p.k[i]);
     const v16 q = Set1(p.q[i]);
     for (int g = 0; g < G; ++g) {
-      const v16 s = load(p.state + i * p.state_stride, g);
+      const v16 s = edge.LoadGroup(p.state + i * p.state_stride, g);
       Store(columns + g * 16, s);
       u[g] = Fma(k, s, u[g]);
       w[g] = Fma(q, s, w[g]);
@@ -117,8 +125,8 @@ static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
   for (int64_t t = 0; t < p.rows; ++t) {
     const v16 decay = Set1(p.decay[t]);
     for (int g = 0; g < G; ++g) {
-      d[g] = Mul(Set1(p.beta[t]), Sub(load(p.v + t * p.v_stride, g), Mul(decay, u[g])));
-      store(p.out + t * p.out_stride, g, Fma(Set1(p.qk[t]), d[g], Mul(decay, w[g])));
+      d[g] = Mul(Set1(p.beta[t]), Sub(edge.LoadGroup(p.v + t * p.v_stride, g), Mul(decay, u[g])));
+      edge.StoreGroup(p.out + t * p.out_stride, g, Fma(Set1(p.qk[t]), d[g], Mul(decay, w[g])));
       u[g] = w[g] = Zero();
     }
     const float* k = p.k + t * p.dim_k;
@@ -126,7 +134,7 @@ static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
       sweep([&](const int64_t i, const float* columns) {
         const v16 key = Set1(k[i]);
         for (int g = 0; g < G; ++g) {
-          store(p.state + i * p.state_stride, g, Fma(key, d[g], Mul(decay, Load(columns + g * 16))));
+          edge.StoreGroup(p.state + i * p.state_stride, g, Fma(key, d[g], Mul(decay, Load(columns + g * 16))));
         }
       });
       break;
@@ -152,33 +160,44 @@ static inline void DeltaGroups(const DeltaColumns p, const int64_t last) {
   }
 }
 
-template <int G>
-static inline void DeltaOneToken(const DeltaColumns& p, const int64_t last) {
-  const auto lanes = [last](const int g) { return g == G - 1 ? last : int64_t{16}; };
-  v16 d[G];
+// One token of several heads, whose states have the same shape: while that of one head is written, the next one's sums
+// are made, so that memory brings states without a pause. Whole rows, in the order that processors read ahead.
+template <int G, bool kWhole>
+[[gnu::noinline]] static void DeltaHeads(const DeltaColumns* heads, const int64_t count, const int64_t last) {
+  const EdgeOf<G, kWhole> edge{last};
+  v16 u[G];
   v16 w[G];
-  for (int g = 0; g < G; ++g) d[g] = w[g] = Zero();
-  for (int64_t i = 0; i < p.dim_k; ++i) {
+  v16 d[G];
+  const auto add = [&](const DeltaColumns& p, const float* row, const int64_t i) {
     const v16 k = Set1(p.k[i]);
     const v16 q = Set1(p.q[i]);
-    const float* row = p.state + i * p.state_stride;
     for (int g = 0; g < G; ++g) {
-      const v16 s = LoadUpTo(row + g * 16, lanes(g));
-      d[g] = Fma(k, s, d[g]);
+      const v16 s = edge.LoadGroup(row, g);
+      u[g] = Fma(k, s, u[g]);
       w[g] = Fma(q, s, w[g]);
     }
-  }
-  const v16 decay = Set1(*p.decay);
-  for (int g = 0; g < G; ++g) {
-    d[g] = Mul(Set1(*p.beta), Sub(LoadUpTo(p.v + g * 16, lanes(g)), Mul(decay, d[g])));
-    StoreAs(p.out + g * 16, 0, false, Fma(Set1(*p.qk), d[g], Mul(decay, w[g])), lanes(g));
-  }
-  for (int64_t i = 0; i < p.dim_k; ++i) {
-    const v16 key = Set1(p.k[i]);
-    float* row = p.state + i * p.state_stride;
+  };
+  const auto update = [&](const v16 key, const v16 decay, float* row) {
+    for (int g = 0; g < G; ++g) edge.StoreGroup(row, g, Fma(key, d[g], Mul(decay, edge.LoadGroup(row, g))));
+  };
+  for (int g = 0; g < G; ++g) u[g] = w[g] = Zero();
+  for (int64_t i = 0; i < heads[0].dim_k; ++i) add(heads[0], heads[0].state + i * heads[0].state_stride, i);
+  for (int64_t n = 0; n < count; ++n) {
+    const DeltaColumns p = heads[n];
+    const v16 decay = Set1(*p.decay);
     for (int g = 0; g < G; ++g) {
-      const v16 s = Fma(key, d[g], Mul(decay, LoadUpTo(row + g * 16, lanes(g))));
-      StoreAs(row + g * 16, 0, false, s, lanes(g));
+      d[g] = Mul(Set1(*p.beta), Sub(edge.LoadGroup(p.v, g), Mul(decay, u[g])));
+      edge.StoreGroup(p.out, g, Fma(Set1(*p.qk), d[g], Mul(decay, w[g])));
+      u[g] = w[g] = Zero();
+    }
+    if (n + 1 == count) {
+      for (int64_t i = 0; i < p.dim_k; ++i) update(Set1(p.k[i]), decay, p.state + i * p.state_stride);
+      return;
+    }
+    const DeltaColumns next = heads[n + 1];
+    for (int64_t i = 0; i < p.dim_k; ++i) {
+      add(next, next.state + i * next.state_stride, i);
+      update(Set1(p.k[i]), decay, p.state + i * p.state_stride);
     }
   }
 }
@@ -194,10 +213,14 @@ static void Delta(const DeltaColumns& p) {
   });
 }
 
-// One token has no work to hide memory behind: whole rows of the state, in the order that processors read ahead.
-static void DeltaToken(const DeltaColumns& p) {
-  WithConstant<kMaxTokenColumns / 16>((p.columns + 15) / 16, [&](auto groups) {
+static void DeltaTokens(const DeltaColumns* heads, const int64_t count) {
+  const int64_t columns = heads[0].columns;
+  WithConstant<kMaxTokenColumns / 16>((columns + 15) / 16, [&](auto groups) {
     constexpr int G = decltype(groups)::value;
-    DeltaOneToken<G>(p, p.columns - (G - 1) * 16);
+    if (columns == G * 16) {
+      DeltaHeads<G, true>(heads, count, 16);
+    } else {
+      DeltaHeads<G, false>(heads, count, columns - (G - 1) * 16);
+    }
   });
 }

@@ -1,6 +1,6 @@
 // One fork a round of at most 512 tokens a span. A task is a head of a span: its q, k and gates of every token, close
 // together (rows a power of two apart would share cache sets), then the recurrence over them, so that what a core has
-// made stays with it. Value heads that share a key head prepare it each: some hundredths of their work. Rounds bound
+// made stays with it; of a single token, a thread's share of the heads. Value heads that share a key head prepare it each: some hundredths of their work. Rounds bound
 // the scratch; the state carries over exactly. Neighbouring tasks lie in different parts of the state, one a thread, so
 // that a thread goes on where it stopped: memory is read in longer runs.
 #include "kernels/cpu/delta_scan.h"
@@ -16,18 +16,20 @@ namespace {
 
 constexpr int64_t kRoundTokens = 512;
 
-// State columns of one call for a piece of so many rows.
-int64_t ColumnsAtOnce(const KernelTable& table, const int64_t rows) {
-  return rows == 1 ? kMaxTokenColumns : table.delta_columns_max;
-}
-
-// Part of a span handled in one round.
+// Part of a span that is handled in one round.
 struct Piece {
   const StateSpan* span;
   int64_t begin;  // Row of the span.
   int64_t rows;
 
   int64_t row(const int64_t at) const { return span->row_begin + begin + at; }  // Of the batch.
+};
+
+// Heads of a piece that one thread takes: several where it has one row, whose states are then brought without a pause.
+struct Task {
+  const Piece* piece;
+  int64_t head;
+  int64_t heads;  // 1, or up to kMaxTokenHeads.
 };
 
 // The head of the n-th task of a piece. Where threads cannot share the heads evenly, in order.
@@ -46,6 +48,24 @@ struct HeadRows {
   float* columns;  // [dim_k, delta_columns_max]
 };
 
+std::vector<Task> CutTasks(const std::vector<Piece>& pieces, const DeltaShape& shape, const int threads) {
+  std::vector<Task> tasks;
+  for (const Piece& piece : pieces) {
+    const int64_t heads =
+        piece.rows > 1 ? 1 : std::min<int64_t>((shape.heads_v + threads - 1) / threads, kMaxTokenHeads);
+    for (int64_t first = 0; first < shape.heads_v; first += heads) {
+      const int64_t head = piece.rows > 1 ? HeadOf(shape, threads, first) : first;
+      tasks.push_back({&piece, head, std::min(heads, shape.heads_v - first)});
+    }
+  }
+  return tasks;
+}
+
+const float* StateOf(const Task& task, const DeltaShape& shape) {
+  return task.piece->span->recurrent + task.head * shape.dim_k * shape.dim_v;
+}
+
+// For `rows` tokens of a head, or one of so many heads.
 HeadRows Reserve(const KernelTable& table, const DeltaShape& shape, const int64_t rows) {
   static thread_local Scratch scratch;
   const int64_t keys = rows * shape.dim_k;
@@ -59,6 +79,21 @@ HeadRows Reserve(const KernelTable& table, const DeltaShape& shape, const int64_
           .beta = gates + padded,
           .decay = gates + 2 * padded,
           .columns = memory};
+}
+
+void PrepareKeys(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
+                 const HeadRows& head) {
+  const DeltaShape& shape = args.shape;
+  const int64_t key_head = h / (shape.heads_v / shape.heads_k);
+  const float* const row = args.qkv.row(piece.row(0));
+  table.delta_prepare({.q = row + key_head * shape.dim_k,
+                       .k = row + (shape.heads_k + key_head) * shape.dim_k,
+                       .stride = args.qkv.stride,
+                       .rows = piece.rows,
+                       .dim_k = shape.dim_k,
+                       .q_out = head.q,
+                       .k_out = head.k,
+                       .qk = head.qk});
 }
 
 void PrepareGates(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
@@ -77,59 +112,89 @@ void PrepareGates(const KernelTable& table, const DeltaArgs& args, const Piece& 
   }
 }
 
-void Prepare(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
-             const HeadRows& head) {
+// Rows of `head` from the at-th on, for the columns of value head `h` from `column` on.
+DeltaColumns ColumnsAt(const DeltaArgs& args, const Piece& piece, const int64_t at, const int64_t rows, const int64_t h,
+                       const int64_t column, const int64_t columns, const HeadRows& head) {
   const DeltaShape& shape = args.shape;
-  const int64_t key_head = h / (shape.heads_v / shape.heads_k);
-  PrepareGates(table, args, piece, h, head);
-  const float* const row = args.qkv.row(piece.row(0));
-  table.delta_prepare({.q = row + key_head * shape.dim_k,
-                       .k = row + (shape.heads_k + key_head) * shape.dim_k,
-                       .stride = args.qkv.stride,
-                       .rows = piece.rows,
-                       .dim_k = shape.dim_k,
-                       .q_out = head.q,
-                       .k_out = head.k,
-                       .qk = head.qk});
-}
-
-// `next_head`: the state that the thread is likely to go on with.
-void ScanColumns(const KernelTable& table, const DeltaArgs& args, const Piece& piece, const int64_t h,
-                 const int64_t column, const float* next_head, const HeadRows& head) {
-  const DeltaShape& shape = args.shape;
-  const StateSpan& span = *piece.span;
-  const int64_t channel = 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column;
-  const int64_t columns = std::min(ColumnsAtOnce(table, piece.rows), shape.dim_v - column);
-  const int64_t state = h * shape.dim_k * shape.dim_v + column;
-  const float* const ahead = column + columns < shape.dim_v ? span.recurrent + state + columns : next_head;
-  const auto run = [&](const int64_t begin, const int64_t end) {
-    const int64_t at = begin - piece.begin;
-    const int64_t row = piece.row(at);
-    const auto scan = piece.rows == 1 ? table.delta_token : table.delta_columns;
-    scan({.q = head.q + at * shape.dim_k,
+  const int64_t row = piece.row(at);
+  return {.q = head.q + at * shape.dim_k,
           .k = head.k + at * shape.dim_k,
           .qk = head.qk + at,
           .decay = head.decay + at,
           .beta = head.beta + at,
-          .rows = end - begin,
+          .rows = rows,
           .dim_k = shape.dim_k,
-          .v = args.qkv.row(row) + channel,
+          .v = args.qkv.row(row) + 2 * shape.heads_k * shape.dim_k + h * shape.dim_v + column,
           .v_stride = args.qkv.stride,
-          .state = span.recurrent + state,
+          .state = piece.span->recurrent + h * shape.dim_k * shape.dim_v + column,
           .state_stride = shape.dim_v,
           .columns = columns,
-          .ahead = ahead,
+          .ahead = nullptr,
           .out = args.out.row(row) + h * shape.dim_v + column,
           .out_stride = args.out.stride,
-          .scratch = head.columns});
+          .scratch = head.columns};
+}
+
+// Copies columns of a head to where the state after its last row so far is kept.
+void Emit(const DeltaShape& shape, const StateSpan& span, const EmittedState& to, const int64_t h, const int64_t column,
+          const int64_t columns) {
+  for (int64_t i = 0; i < shape.dim_k; ++i) {
+    const int64_t from = (h * shape.dim_k + i) * shape.dim_v + column;
+    std::copy_n(span.recurrent + from, columns, to.recurrent + from);
+  }
+}
+
+// One row of the task's heads.
+void ScanToken(const KernelTable& table, const DeltaArgs& args, const Task& task) {
+  const DeltaShape& shape = args.shape;
+  const Piece& piece = *task.piece;
+  const HeadRows rows = Reserve(table, shape, task.heads);
+  const auto of_head = [&](const int64_t n) {
+    HeadRows head = rows;
+    head.q += n * shape.dim_k;
+    head.k += n * shape.dim_k;
+    head.qk += n;
+    head.beta += n;
+    head.decay += n;
+    return head;
   };
-  const auto emit = [&](const EmittedState& to) {
-    for (int64_t i = 0; i < shape.dim_k; ++i) {
-      const int64_t from = state + i * shape.dim_v;
-      std::copy_n(span.recurrent + from, columns, to.recurrent + from);
+  for (int64_t n = 0; n < task.heads; ++n) PrepareKeys(table, args, piece, task.head + n, of_head(n));
+  const int64_t row = piece.row(0);
+  table.delta_gates(args.b.row(row) + task.head, args.a.row(row) + task.head, args.a_log.data() + task.head,
+                    args.dt_bias.data() + task.head, task.heads, rows.beta, rows.decay);
+  for (int64_t column = 0; column < shape.dim_v; column += kMaxTokenColumns) {
+    const int64_t columns = std::min<int64_t>(kMaxTokenColumns, shape.dim_v - column);
+    DeltaColumns heads[kMaxTokenHeads];
+    for (int64_t n = 0; n < task.heads; ++n) {
+      heads[n] = ColumnsAt(args, piece, 0, 1, task.head + n, column, columns, of_head(n));
     }
-  };
-  ForRowsBetweenEmits(span, piece.begin, piece.begin + piece.rows, run, emit);
+    table.delta_tokens(heads, task.heads);
+    ForRowsBetweenEmits(
+        *piece.span, piece.begin, piece.begin + 1, [](int64_t, int64_t) {},
+        [&](const EmittedState& to) {
+          for (int64_t n = 0; n < task.heads; ++n) Emit(shape, *piece.span, to, task.head + n, column, columns);
+        });
+  }
+}
+
+// All rows of the task's one head. `next`: the state that the thread is likely to go on with.
+void ScanRows(const KernelTable& table, const DeltaArgs& args, const Task& task, const float* next) {
+  const DeltaShape& shape = args.shape;
+  const Piece& piece = *task.piece;
+  const HeadRows head = Reserve(table, shape, piece.rows);
+  PrepareKeys(table, args, piece, task.head, head);
+  PrepareGates(table, args, piece, task.head, head);
+  for (int64_t column = 0; column < shape.dim_v; column += table.delta_columns_max) {
+    const int64_t columns = std::min<int64_t>(table.delta_columns_max, shape.dim_v - column);
+    const auto run = [&](const int64_t begin, const int64_t end) {
+      DeltaColumns scan =
+          ColumnsAt(args, piece, begin - piece.begin, end - begin, task.head, column, columns, head);
+      scan.ahead = column + columns < shape.dim_v ? scan.state + columns : next;
+      table.delta_columns(scan);
+    };
+    const auto emit = [&](const EmittedState& to) { Emit(shape, *piece.span, to, task.head, column, columns); };
+    ForRowsBetweenEmits(*piece.span, piece.begin, piece.begin + piece.rows, run, emit);
+  }
 }
 
 }  // namespace
@@ -143,19 +208,14 @@ void RunDeltaScan(const KernelTable& table, WorkerPool& pool, const DeltaArgs& a
       if (span.rows > done) pieces.push_back({&span, done, std::min<int64_t>(kRoundTokens, span.rows - done)});
     }
     if (pieces.empty()) return;
-    const auto tasks = static_cast<int64_t>(pieces.size()) * shape.heads_v;
-    const auto piece_of = [&](const int64_t task) -> const Piece& { return pieces[task / shape.heads_v]; };
-    const auto head_of = [&](const int64_t task) { return HeadOf(shape, pool.threads(), task % shape.heads_v); };
-    pool.ParallelFor(tasks, [&](const int64_t task) {
-      const Piece& piece = piece_of(task);
-      const int64_t h = head_of(task);
-      // Tasks are handed out in order to whoever is free.
-      const int64_t next = std::min<int64_t>(task + pool.threads(), tasks - 1);
-      const float* const next_head = piece_of(next).span->recurrent + head_of(next) * shape.dim_k * shape.dim_v;
-      const HeadRows head = Reserve(table, shape, piece.rows);
-      Prepare(table, args, piece, h, head);
-      for (int64_t column = 0; column < shape.dim_v; column += ColumnsAtOnce(table, piece.rows)) {
-        ScanColumns(table, args, piece, h, column, next_head, head);
+    const std::vector<Task> tasks = CutTasks(pieces, shape, pool.threads());
+    const auto count = static_cast<int64_t>(tasks.size());
+    pool.ParallelFor(count, [&](const int64_t i) {
+      const Task& task = tasks[i];
+      if (task.piece->rows == 1) {
+        ScanToken(table, args, task);
+      } else {  // Tasks are handed out in order to whoever is free.
+        ScanRows(table, args, task, StateOf(tasks[std::min(i + pool.threads(), count - 1)], shape));
       }
     });
   }

@@ -168,8 +168,9 @@ struct DeltaPrepare {  // Some tokens, one key head.
   float* qk = nullptr;  // [rows]: q . k after normalisation.
 };
 
-// State columns one call of delta_token takes at most.
+// State columns and heads that one call of delta_tokens takes at most.
 inline constexpr int kMaxTokenColumns = 128;
+inline constexpr int kMaxTokenHeads = 16;
 
 struct DeltaColumns {        // One sequence, one value head, some columns of its state.
   const float* q = nullptr;  // [rows, dim_k], normalised.
@@ -242,8 +243,9 @@ struct KernelTable {
                       float* beta, float* decay);
   void (*delta_columns)(const DeltaColumns&);
   int delta_columns_max;
-  // As delta_columns, for exactly one row: takes no scratch, and up to kMaxTokenColumns columns.
-  void (*delta_token)(const DeltaColumns&);
+  // As delta_columns, of one row of each of 1..kMaxTokenHeads heads that differ in nothing but where they lie: takes no
+  // scratch, looks at no `ahead`, and up to kMaxTokenColumns columns.
+  void (*delta_tokens)(const DeltaColumns* heads, int64_t count);
   // `steps` rounds of the bf16 product's inner operation, and of fused multiply-adds, on registers alone. Return flops.
   double (*product_peak)(int64_t steps, float* sink);
   double (*fma_peak)(int64_t steps, float* sink);

@@ -8,3 +8,7 @@
 // takes to answer, 60 ns x 35 GB/s. Zen 4 reads as fast without; it is there for prefetchers that stop at the end of a
 // page.
 static constexpr int64_t kReadAhead = 2048;
+
+// Lines of the next stretch that are prefetched before this one is at its end: as many as tell where to go on. With 32
+// Zen 4 loses 7 % where memory comes at 61 GB/s, with none 4 %.
+static constexpr int64_t kLinesOfNext = 8;

@@ -103,7 +103,7 @@ static constexpr KernelTable MakeTable(const char* name) {
           .delta_gates = DeltaGates,
           .delta_columns = Delta,
           .delta_columns_max = kDeltaGroups * 16,
-          .delta_token = DeltaToken,
+          .delta_tokens = DeltaTokens,
           .product_peak = ProductPeak<Bf16Product>,
           .fma_peak = FmaPeak,
           .read = Read,
