@@ -76,7 +76,7 @@ static inline Visible VisiblePlaces(const AttentionTile& t, const int64_t positi
 // inlined: as Tile.
 template <typename P>
 [[gnu::noinline]] static void SoftmaxBlock(const AttentionTile& t, const AttentionPartial& p, const int64_t row,
-                                const Visible seen, const float* log_degrees) {
+                                           const Visible seen, const float* log_degrees) {
   float* scores = t.scores + row * 64;
   v16 s[4];
   for (int i = 0; i < 4; ++i) {

@@ -1,8 +1,9 @@
 // One fork a round of at most 512 tokens a span. A task is a head of a span: its q, k and gates of every token, close
 // together (rows a power of two apart would share cache sets), then the recurrence over them, so that what a core has
-// made stays with it; of a single token, a thread's share of the heads. Value heads that share a key head prepare it each: some hundredths of their work. Rounds bound
-// the scratch; the state carries over exactly. Neighbouring tasks lie in different parts of the state, one a thread, so
-// that a thread goes on where it stopped: memory is read in longer runs.
+// made stays with it; of a single token, a thread's share of the heads. Value heads that share a key head prepare it
+// each: some hundredths of their work. Rounds bound the scratch; the state carries over exactly. Neighbouring tasks lie
+// in different parts of the state, one a thread, so that a thread goes on where it stopped: memory is read in longer
+// runs.
 #include "kernels/cpu/delta_scan.h"
 
 #include <algorithm>
@@ -187,8 +188,7 @@ void ScanRows(const KernelTable& table, const DeltaArgs& args, const Task& task,
   for (int64_t column = 0; column < shape.dim_v; column += table.delta_columns_max) {
     const int64_t columns = std::min<int64_t>(table.delta_columns_max, shape.dim_v - column);
     const auto run = [&](const int64_t begin, const int64_t end) {
-      DeltaColumns scan =
-          ColumnsAt(args, piece, begin - piece.begin, end - begin, task.head, column, columns, head);
+      DeltaColumns scan = ColumnsAt(args, piece, begin - piece.begin, end - begin, task.head, column, columns, head);
       scan.ahead = column + columns < shape.dim_v ? scan.state + columns : next;
       table.delta_columns(scan);
     };
