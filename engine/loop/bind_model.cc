@@ -78,6 +78,10 @@ kernels::RowChooser* ChooserOf(const models::Model& model) {
   return model.backend() == nullptr ? nullptr : model.backend()->chooser();
 }
 
+WorkerPool* PoolOf(const models::Model& model) {
+  return model.backend() == nullptr ? nullptr : &model.backend()->pool();
+}
+
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {
   if (!options.prefix_cache) return "cache.enabled is false";
   // A follow-up goes on in a copy of the page that its prefix ends in; the state itself may become its own.

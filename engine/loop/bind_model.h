@@ -58,6 +58,9 @@ kernels::RowSampler SamplerFor(const models::Model& model);
 // Chooses tokens where its logits lie; null: the host chooses.
 kernels::RowChooser* ChooserOf(const models::Model& model);
 
+// The threads that it computes with; null: it has none.
+WorkerPool* PoolOf(const models::Model& model);
+
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/sample/logprobs.h"
 #include "engine/sample/penalties.h"
 
 namespace invar::engine {
@@ -29,7 +30,7 @@ kernels::RowChoice ChoiceOf(const Request& request) {
                                          .top_p = sampling.top_p,
                                          .min_p = sampling.min_p},
                             .key = {.seed = sampling.seed, .output_index = sampling.output_index},
-                            .scores = request.output.logprobs.has_value() || request.output.logprob_bits,
+                            .scores = WantsLogprob(request.output),
                             .alternatives = request.output.logprobs.value_or(0)};
   for (const auto& [token, bias] : sampling.logit_bias) choice.biased.push_back({token, bias});
   return choice;

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "engine/sample/logprobs.h"
-#include "engine/sample/sampler.h"
 
 namespace invar::engine {
 
@@ -28,12 +27,11 @@ Outcome RowReader::Read(Sequence& sequence, const SpanResult& result) {
 Outcome RowReader::SampleRows(Sequence& sequence, const SpanResult& result) {
   const Span& span = result.span;
   Outcome outcome{.rows = span.length - span.drafted};
-  const auto first = static_cast<int64_t>(result.logits.rows) - 1 - span.drafted;
   int32_t right = 0;
   int32_t sampled = 0;
   bool refuted = false;
   for (;;) {
-    outcome.end = SampleNext(sequence, {result.logits.row(first + right), static_cast<size_t>(result.logits.cols)});
+    outcome.end = SampleNext(sequence, result, right);
     if (outcome.end != End::kNotFinite) ++sampled;
     if (outcome.end == End::kNotFinite || right == span.drafted) break;
     refuted = sequence.tokens().back() != sequence.draft()[static_cast<size_t>(right)];
@@ -64,41 +62,27 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
   return true;
 }
 
-std::optional<TokenId> RowReader::TokenOf(const Sequence& sequence, const std::span<const float> logits,
-                                          const kernels::ChosenRow* const chosen) {
-  if (chosen != nullptr) {
-    if (!chosen->finite) return std::nullopt;
-    Check(chosen->token >= 0, "some usable id is finite and not masked");
-    return TokenId(chosen->token);
-  }
-  const Request& request = sequence.request();
-  return SampleToken({.rows = rows_,
-                      .logits = logits,
-                      .sampling = request.sampling,
-                      .stopping = request.stopping,
-                      .counts = sequence.counts(),
-                      .output_tokens = sequence.output_tokens(),
-                      .position = Position(static_cast<int32_t>(sequence.tokens().size())),
-                      .usable_ids = usable_ids_},
-                     scratch_);
+SampledRow RowReader::SampledOf(const Sequence& sequence, const SpanResult& result, const int32_t right) {
+  const kernels::ChosenRow* const chosen =
+      chosen_.Find(result.logits.row(static_cast<int64_t>(result.logits.rows) - 1 - result.span.drafted + right));
+  if (chosen == nullptr) return sampled_.Take(sequence, result, right);
+  if (!chosen->finite) return {};
+  Check(chosen->token >= 0, "some usable id is finite and not masked");
+  SampledRow sampled{.token = TokenId(chosen->token)};
+  if (WantsLogprob(sequence.request().output)) sampled.logprob = LogprobOf(*chosen);
+  return sampled;
 }
 
-End RowReader::SampleNext(Sequence& sequence, const std::span<const float> logits) {
-  const Request& request = sequence.request();
-  const kernels::ChosenRow* const chosen = chosen_.Find(logits.data());
-  const std::optional<TokenId> token = TokenOf(sequence, logits, chosen);
-  std::optional<TokenLogprob> logprob;
-  const bool wants_logprob = request.output.logprobs.has_value() || request.output.logprob_bits;
-  if (token.has_value() && wants_logprob) {
-    logprob = chosen != nullptr ? LogprobOf(*chosen)
-                                : MakeLogprob(rows_, logits, usable_ids_, *token, request.output.logprobs.value_or(0));
-  }
-  if (!token.has_value() || (wants_logprob && !logprob.has_value())) return End::kNotFinite;
+End RowReader::SampleNext(Sequence& sequence, const SpanResult& result, const int32_t right) {
+  SampledRow sampled = SampledOf(sequence, result, right);
+  const bool lacks_logprob = WantsLogprob(sequence.request().output) && !sampled.logprob.has_value();
+  if (!sampled.token.has_value() || lacks_logprob) return End::kNotFinite;
   ++stats_.generated_tokens;
   if (sequence.output_tokens() == 0) ++stats_.first_tokens;
   if (sequence.view() != nullptr && sequence.view()->serves()) ++stats_.views.tokens;
   live_.Charge(sequence, 1);
-  return sequence.Accept(*token, std::move(logprob), clock_.Now()) ? End::kFinished : End::kGoesOn;
+  const bool ends = sequence.Accept(*sampled.token, std::move(sampled.logprob), clock_.Now());
+  return ends ? End::kFinished : End::kGoesOn;
 }
 
 }  // namespace invar::engine

@@ -4,17 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "base/clock.h"
+#include "base/worker_pool.h"
 #include "engine/loop/chosen_rows.h"
 #include "engine/loop/live_sequences.h"
+#include "engine/loop/sampled_rows.h"
 #include "engine/loop/sequence.h"
 #include "engine/schedule/step.h"
 #include "engine/speculate/speculator.h"
 #include "engine/stats.h"
+#include "kernels/row_chooser.h"
 #include "kernels/sample.h"
 
 namespace invar::engine {
@@ -28,21 +29,25 @@ struct Outcome {
 
 class RowReader {
  public:
-  // `rows`: chooses tokens that `chooser`, null where logits are the host's, does not. `usable_ids`: ids at or above it
-  // are never sampled. Requires: references outlive this.
-  RowReader(const kernels::RowSampler& rows, kernels::RowChooser* const chooser, const int32_t usable_ids,
-            LiveSequences& live, Speculator& speculator, const Clock& clock, EngineStats& stats)
+  // `rows`: chooses tokens that `chooser`, null where logits are the host's, does not, on the threads of `pool`, null
+  // where there is none. `usable_ids`: ids at or above it are never sampled. Requires: references outlive this.
+  RowReader(const kernels::RowSampler& rows, kernels::RowChooser* const chooser, WorkerPool* const pool,
+            const int32_t usable_ids, LiveSequences& live, Speculator& speculator, const Clock& clock,
+            EngineStats& stats)
       : rows_(rows),
         usable_ids_(usable_ids),
         live_(live),
         speculator_(speculator),
         clock_(clock),
         stats_(stats),
-        chosen_(chooser, usable_ids) {}
+        chooser_(chooser),
+        chosen_(chooser, usable_ids),
+        sampled_(rows, pool, usable_ids) {}
 
   // Before the results of a step are read: `of[i]` ran `results[i]`.
   void Begin(const std::span<const SpanResult> results, const std::span<const Sequence* const> of) {
-    chosen_.Choose(results, of);
+    if (chooser_ != nullptr) return chosen_.Choose(results, of);
+    sampled_.Begin(results, of);
   }
   // Effects: advances the sequence over what is certain of the span, pushes what it sampled, drops its draft. Whoever
   // has ended is still alive: ending it is for the caller.
@@ -51,9 +56,8 @@ class RowReader {
  private:
   Outcome SampleRows(Sequence& sequence, const SpanResult& result);
   bool ScorePrompt(Sequence& sequence, const SpanResult& result);
-  End SampleNext(Sequence& sequence, std::span<const float> logits);
-  std::optional<TokenId> TokenOf(const Sequence& sequence, std::span<const float> logits,
-                                 const kernels::ChosenRow* chosen);
+  SampledRow SampledOf(const Sequence& sequence, const SpanResult& result, int32_t right);
+  End SampleNext(Sequence& sequence, const SpanResult& result, int32_t right);
 
   // Set at construction.
   const kernels::RowSampler& rows_;
@@ -62,9 +66,10 @@ class RowReader {
   Speculator& speculator_;
   const Clock& clock_;
   EngineStats& stats_;
+  kernels::RowChooser* const chooser_;
 
   ChosenRows chosen_;
-  std::vector<float> scratch_;  // Logits being adjusted.
+  SampledRows sampled_;
 };
 
 }  // namespace invar::engine

@@ -127,7 +127,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
       residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_,
                  speculator_, admission_, rounds_, clock),
-      reader_(rows_, ChooserOf(runner_.model()), request_limits_.usable_ids, live_, speculator_, clock, stats_) {
+      reader_(rows_, ChooserOf(runner_.model()), PoolOf(runner_.model()), request_limits_.usable_ids, live_,
+              speculator_, clock, stats_) {
   PublishStats();
 }
 
