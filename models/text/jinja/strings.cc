@@ -1,11 +1,13 @@
 // See strings.h.
 #include "models/text/jinja/strings.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <cstring>
+#include <ranges>
+#include <span>
+#include <string>
 
+#include "models/text/jinja/full_case.h"
 #include "models/text/unicode.h"
 
 namespace invar::models::jinja {
@@ -204,34 +206,74 @@ OriginText Replace(const OriginText& text, const std::string_view from, const Or
 
 namespace {
 
-// Whether the character behind `c` starts a word.
-bool StartsWord(const Case to, const int32_t c) {
-  if (to == Case::kTitle) return !IsLetter(c);
-  return to == Case::kTitleWords && (IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<');
+constexpr int32_t kSigma = 0x3A3;
+constexpr int32_t kFinalSigma = 0x3C2;
+
+// Whether one of Jinja's words ends before `c`, and the next begins behind it.
+bool PartsWords(const int32_t c) {
+  return IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+}
+
+// Whether something with a case stands nearest in `chars`, as they come.
+template <typename Chars>
+bool MeetsCased(const Chars& chars) {
+  const auto met = std::find_if(chars.begin(), chars.end(),
+                                [](const Utf8Char c) { return c.code_point < 0 || !IsCaseIgnorable(c.code_point); });
+  return met != chars.end() && met->code_point >= 0 && IsCased(met->code_point);
+}
+
+// The small form of a character among those around it.
+void AppendLowerOf(const std::span<const Utf8Char> chars, const size_t at, std::string& out) {
+  const auto before = chars.first(at);
+  const bool ends_word = chars[at].code_point == kSigma &&
+                         MeetsCased(std::ranges::subrange(before.rbegin(), before.rend())) &&
+                         !MeetsCased(chars.subspan(at + 1));
+  if (ends_word) return AppendUtf8(kFinalSigma, out);
+  AppendLower(chars[at].code_point, out);
+}
+
+std::vector<Utf8Char> CharsOf(const std::string_view text) {
+  std::vector<Utf8Char> chars;
+  for (size_t i = 0; i < text.size(); i += static_cast<size_t>(chars.back().bytes)) {
+    chars.push_back(DecodeUtf8(text, i));
+  }
+  return chars;
 }
 
 }  // namespace
 
 OriginText ChangeCase(const OriginText& text, const Case to) {
+  const std::vector<Utf8Char> chars = CharsOf(text.bytes());
+  // What a sigma may end: all of the text, of Jinja's words the rest behind their first.
+  size_t begin = 0;
+  size_t end = chars.size();
   OriginText out;
   bool start = true;  // Of a word (title) or of the text (capitalize).
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = DecodeUtf8(text.bytes(), i);
-    std::string changed = text.bytes().substr(i, c.bytes);
-    if (c.code_point >= 0) {
-      const bool upper = to == Case::kUpper || (to != Case::kLower && start);
-      changed.clear();
-      if (upper && c.code_point == 0xDF) {
-        changed = to == Case::kUpper ? "SS" : "Ss";
-      } else {
-        AppendUtf8(upper ? to == Case::kUpper ? utf8proc_toupper(c.code_point) : utf8proc_totitle(c.code_point)
-                         : utf8proc_tolower(c.code_point),
-                   changed);
-      }
-      start = StartsWord(to, c.code_point);
+  size_t offset = 0;
+  for (size_t i = 0; i < chars.size(); offset += static_cast<size_t>(chars[i++].bytes)) {
+    const int32_t c = chars[i].code_point;
+    if (c < 0) {
+      out.Append(text.bytes().substr(offset, 1), text.OriginAt(offset));
+      continue;
     }
-    out.Append(changed, text.OriginAt(i));
-    i += c.bytes;
+    if (to == Case::kTitleWords && start) {
+      begin = i + 1;
+      const auto parts = [](const Utf8Char of) { return PartsWords(of.code_point); };
+      end = static_cast<size_t>(std::find_if(chars.begin() + static_cast<int64_t>(begin), chars.end(), parts) -
+                                chars.begin());
+    }
+    std::string changed;
+    if (to == Case::kUpper || (to == Case::kTitleWords && start)) {
+      AppendUpper(c, changed);
+    } else if (to != Case::kLower && start) {
+      AppendTitle(c, changed);
+    } else if (i < begin || i >= end) {
+      AppendLower(c, changed);
+    } else {
+      AppendLowerOf(std::span(chars).subspan(begin, end - begin), i - begin, changed);
+    }
+    out.Append(changed, text.OriginAt(offset));
+    start = to == Case::kTitle ? !IsCased(c) : to == Case::kTitleWords && PartsWords(c);
   }
   return out;
 }

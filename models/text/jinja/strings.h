@@ -27,8 +27,8 @@ std::vector<OriginText> Split(const OriginText& text, std::string_view separator
 std::vector<OriginText> SplitLines(const OriginText& text, bool keep_ends);
 // str.replace(from, to, limit); a negative limit is none.
 OriginText Replace(const OriginText& text, std::string_view from, const OriginText& to, int64_t limit);
-// kTitle is str.title(): a word starts behind anything but a letter. kTitleWords is Jinja's filter: a word starts
-// behind white space, '-' or an opening bracket.
+// As str's (full_case.h). kTitle is str.title(): a word starts behind anything without a case. kTitleWords is Jinja's
+// filter: a word starts behind white space, '-' or an opening bracket, and with a capital as of str.upper().
 enum class Case { kUpper, kLower, kTitle, kTitleWords, kCapitalize };
 OriginText ChangeCase(const OriginText& text, Case to);
 
