@@ -3,7 +3,8 @@
 // way to read the slow one. Requests come together; what has no room waits. Before anything is counted, all who will
 // share the fast tier have answered for a while: machine and requests are known by then. Counted are steps without a
 // row of a prompt: tokens that came of them over the time they took, drafts included. What comes once a request, moving
-// out and making views, lies before that and is added in shares: a token of an answer pays its part. Printed beside
+// out and making views, lies before that and is added in shares: a token of an answer pays its part, where rounds are
+// on; where they were given up it was the engine's one try, and no later request pays for it. Printed beside
 // what the engine expected meanwhile, of rounds and of what it did. Tokens and logits are compared to the bit, all of
 // them.
 #include <fmt/format.h>
@@ -65,7 +66,8 @@ constexpr int64_t kWarmTokens = 24;
 constexpr int64_t kWarmSteps = 24;
 // Then, on a machine that may just have become quiet: some hundred forwards, and five steps of plain decoding, which
 // are as many as what was learned before counts for.
-constexpr double kSettleSeconds = 6.0;
+constexpr double kSettleSeconds = 4.0;
+constexpr double kSliceSeconds = 0.25;
 
 class Sink final : public engine::EventSink {
  public:
@@ -182,11 +184,11 @@ class Bench {
       if (!sink->failure.ok()) return sink->failure;
       run_.bits.push_back(sink->bits);
     }
-    const double once_s = static_cast<double>(tokens_) / options_.max_tokens * run_.once_s;
     if (kind_ == Kind::kReference) return std::move(run_);
     if (seconds_ == 0) return FailedPrecondition("no step was counted: answers ended before all were warm");
-    run_.tokens_per_s = static_cast<double>(tokens_) / (seconds_ + once_s);
     for (double* const mean : {&run_.rounds_gain, &run_.share, &run_.expected, &run_.away}) *mean /= seconds_;
+    const double once_s = run_.share * static_cast<double>(tokens_) / options_.max_tokens * run_.once_s;
+    run_.tokens_per_s = static_cast<double>(tokens_) / (seconds_ + once_s);
     return std::move(run_);
   }
 
@@ -293,7 +295,7 @@ class Reference {
   std::map<std::pair<int32_t, int32_t>, Bits> bits_;
 };
 
-// In slices of one second each in turn, so that whatever else the machine does meets both.
+// In short slices each in turn, so that whatever else the machine does meets both.
 Status RunSetting(const Options& options, const Setting& setting, Reference& reference) {
   const bool none = setting.compressor == kNoCompressor;
   Bench with_rounds(options, setting, none ? Bench::Kind::kPlain : Bench::Kind::kRounds);
@@ -315,7 +317,7 @@ Status RunSetting(const Options& options, const Setting& setting, Reference& ref
   }
   while (!with_rounds.done() || !without.done()) {
     for (Bench* const bench : {&with_rounds, &without}) {
-      if (Status s = bench->GoOn(1.0); !s.ok()) return s;
+      if (Status s = bench->GoOn(kSliceSeconds); !s.ok()) return s;
     }
   }
   if (options.wait) std::fprintf(stderr, "counted\n");
