@@ -210,8 +210,8 @@ TimeNs Rounds::StepTook(const std::span<const Span> spans, const TimeNs took) {
     rates_.Waited(now.streamed_bytes - seen_.streamed_bytes, waited);
     const bool as_chosen = on() && !steps_plainly_ && !others_ran_ && !draft_tries_.under_way() &&
                            std::ssize(rounds_) == choice_.residents;
-    const TimeNs drafted = costs.drafted_ns - seen_costs_.drafted_ns;
-    if (as_chosen) rates_.RoundsGave(std::ssize(spans) + accepted - seen_accepted_, took + drafted);
+    const TimeNs on_views = costs.drafted_ns - seen_costs_.drafted_ns + costs.followed_ns - seen_costs_.followed_ns;
+    if (as_chosen) rates_.RoundsGave(std::ssize(spans) + accepted - seen_accepted_, took + on_views);
   }
   seen_accepted_ = accepted;
   rates_.Streamed(now.streamed_bytes - seen_.streamed_bytes, now.read_ns - seen_.read_ns);

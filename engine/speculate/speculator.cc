@@ -113,7 +113,7 @@ StatusOr<bool> Speculator::MakeViewReady(SpeculatedSequence& sequence) {
   Turns turns(1);
   DraftTurn& turn = Add(sequence, draft_tokens_max_, turns);
   turn.away = sequence.away();
-  Prepare(DraftingOf(sequence.request().speculation.drafter), turn, /*sequences=*/1);
+  view_costs_.followed_ns += Prepare(DraftingOf(sequence.request().speculation.drafter), turn, /*sequences=*/1);
   if (!turn.failure.ok()) return turn.failure;
   return DraftsWithoutFullKv(sequence);
 }

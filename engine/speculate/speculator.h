@@ -73,7 +73,8 @@ class Speculator {
   // Of drafts on views; sums over all there were. Positions are those of the text.
   struct ViewCosts {
     ForwardWork drafted{.forwards = 0};
-    TimeNs drafted_ns = 0;  // Upkeep included.
+    TimeNs drafted_ns = 0;   // Upkeep included,
+    TimeNs followed_ns = 0;  // but for that of views that follow by themselves (MakeViewReady).
     int64_t made_tokens = 0;
     TimeNs made_ns = 0;
   };
