@@ -24,6 +24,7 @@ constexpr double kWaitFade = 0.99;
 // What holds expectations against what came follows a machine that others use too: twenty rounds, and five steps of
 // plain decoding, which are rare.
 constexpr double kRoundsFade = 0.95;
+constexpr double kRoundSeconds = 0.1;  // What takes longer counts as several rounds: two seconds say enough.
 constexpr double kPlainFade = 0.8;
 // Sums that are off by more than this have not met what they are of.
 constexpr double kOffMost = 2.0;
@@ -72,7 +73,10 @@ void TierRates::Waited(const int64_t bytes, const TimeNs took) {
 }
 
 void TierRates::RoundsGave(const int64_t tokens, const TimeNs took) {
-  if (tokens > 0 && token_s_ > 0) off_.Add(ToSeconds(took), static_cast<double>(tokens) * token_s_, kRoundsFade);
+  if (tokens <= 0 || token_s_ <= 0) return;
+  const double seconds = ToSeconds(took);
+  const double rounds = std::max(1.0, seconds / kRoundSeconds);
+  off_.Add(seconds, static_cast<double>(tokens) * token_s_, std::pow(kRoundsFade, rounds));
 }
 
 void TierRates::PlainStepTook(const ForwardWork& work, const TimeNs took) {

@@ -33,7 +33,10 @@ class FollowingDrafter final : public Drafter {
 
 class Growing final : public SpeculatedSequence {
  public:
-  Growing() { request_.speculation = {.drafter = "following", .compressor = "k8v4"}; }
+  Growing() {
+    request_.speculation.drafter = "following";
+    request_.speculation.compressor = "k8v4";
+  }
   void Grow() { tokens_.emplace_back(1); }
 
   SequenceId id() const override { return SequenceId(1); }

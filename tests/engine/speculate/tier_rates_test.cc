@@ -139,6 +139,21 @@ TEST(TierRates, HoldWhatRoundsGiveAgainstWhatWasSaid) {
   EXPECT_NEAR(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s, 0.8 * said, 0.02 * said);
 }
 
+TEST(TierRates, TakeTwoSecondsOfLongRoundsAsEnough) {
+  TierRates rates = Measured(20e9);
+  const double said = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s;
+  const auto gave = [&](const int rounds, const double share, const double tokens) {
+    for (int i = 0; i < rounds; ++i) {
+      rates.Choose(Tight(1.0), {.draft_max = 8}, {});
+      rates.RoundsGave(static_cast<int64_t>(tokens), static_cast<TimeNs>(tokens / (share * said) * 1e9));
+    }
+  };
+  const double half_a_second = 0.5 * 0.6 * said;
+  gave(300, 1.0, half_a_second);
+  gave(8, 0.6, half_a_second);
+  EXPECT_LT(rates.Choose(Tight(1.0), {.draft_max = 8}, {}).tokens_per_s, 0.7 * said);
+}
+
 TEST(TierRates, HoldStepsOfPlainDecodingAgainstWhatWasSaidOfThem) {
   TierRates rates = Measured(20e9);
   const double said = rates.Choose(Tight(1.0), {.draft_max = 8}, {}).gain;
