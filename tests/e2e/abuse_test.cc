@@ -238,7 +238,7 @@ TEST(Abuse, ConnectionsBeyondTheCapAreClosedAndTheRestGoesOn) {
   }
   for (int i = 0; i < 50; ++i) {
     RawConnection surplus(address);
-    EXPECT_TRUE(!surplus.connected() || surplus.ClosedWithin(std::chrono::seconds(5)));
+    EXPECT_TRUE(!surplus.connected() || surplus.ClosedWithin(std::chrono::seconds(20)));
   }
   EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok()) << "the one that was there first";
   EXPECT_GT(MetricSum(daemon.daemon().MetricsText(), "invar_connections_refused_total", "per_address"), 0);
@@ -252,7 +252,7 @@ TEST(Abuse, SilentConnectionsAreClosedAfterTheHandshakeTime) {
   RunningDaemon daemon(config, FingerprintLoader(nullptr));
   std::vector<RawConnection> silent;
   for (int i = 0; i < 50; ++i) silent.emplace_back(daemon.daemon().grpc_address());
-  for (RawConnection& connection : silent) EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(5)));
+  for (RawConnection& connection : silent) EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(20)));
   ExpectServes(daemon.daemon().grpc_address());
 }
 
@@ -294,7 +294,7 @@ TEST_P(RapidReset, ClosesTheAbuserWhileAGoodClientLosesNothing) {
     const uint32_t stream = 2 * i + 1;
     closed = !abuser.Send(OpenStream(stream, GetParam()) + ResetStream(stream));
   }
-  closed = closed || abuser.ClosedWithin(std::chrono::seconds(2));
+  closed = closed || abuser.ClosedWithin(std::chrono::seconds(20));
   EXPECT_TRUE(closed);
   EXPECT_GE(MetricSum(daemon.daemon().MetricsText(), "invar_connections_refused_total", "abuse"), 1);
   done = true;
@@ -320,7 +320,7 @@ TEST(Abuse, AUnaryCallWhoseClientGrantsNoWindowIsEnded) {
   EXPECT_FALSE(daemon.daemon().WaitIdle(std::chrono::milliseconds(300))) << "its time is not over";
   // The limit, and two seconds to take a status.
   clock.Advance(config.limits.slow_reader_timeout + std::chrono::seconds(2));
-  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(5))) << "the call stays open for ever";
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(20))) << "the call stays open for ever";
 }
 
 // How much memory this holds meanwhile is not asserted: gRPC ends streams once it is beyond its quota and not before,
@@ -370,7 +370,7 @@ TEST(Abuse, GarbageBytesCloseOnlyTheirOwnConnection) {
   for (size_t i = 0; i < garbage.size(); ++i) {
     RawConnection connection(address);
     connection.Send(garbage[i]);
-    EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(2))) << "garbage " << i;
+    EXPECT_TRUE(connection.ClosedWithin(std::chrono::seconds(20))) << "garbage " << i;
   }
   // gRPC 1.51 neither answers nor closes these: a header block that may still be finished, which HTTP/2 allows, and
   // frames on stream 0 or an even one, which it forbids. No call comes of them, they count against the caps of
@@ -382,7 +382,7 @@ TEST(Abuse, GarbageBytesCloseOnlyTheirOwnConnection) {
     ignored.back().Send(kPreface + bytes);
   }
   ExpectServes(address);
-  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(2))) << "a call came of garbage";
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(20))) << "a call came of garbage";
   EXPECT_TRUE(Collect(*stub, TokensRequest({1}, 2)).status.ok()) << "the one that was there first";
 }
 

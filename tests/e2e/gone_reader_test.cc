@@ -231,7 +231,7 @@ TEST(GoneReader, OneThatTakesNotEvenItsStatusIsResetThoughTheEngineIsDone) {
   EXPECT_FALSE(daemon.daemon().WaitIdle(std::chrono::milliseconds(300))) << "its status waits behind the data";
   // Time to take the status: the limit again and two seconds.
   clock.Advance(config.limits.slow_reader_timeout + std::chrono::seconds(2));
-  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(5))) << "the call stays open for ever";
+  EXPECT_TRUE(daemon.daemon().WaitIdle(std::chrono::seconds(20))) << "the call stays open for ever";
   while (reader->Read(&response)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);

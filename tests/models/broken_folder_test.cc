@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/cpu_seconds.h"
 #include "tests/support/tiny_model.h"
 
 namespace invar::models {
@@ -396,9 +396,9 @@ class BrokenFolder : public ::testing::TestWithParam<Broken> {};
 TEST_P(BrokenFolder, IsRefusedWithinASecondNamingWhatIsWrong) {
   Folder folder(GetParam().golden);
   GetParam().damage(folder);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = CpuSeconds();
   const StatusOr<testing::TinyModel> tiny = testing::LoadTinyModel(folder.path().string(), {});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = CpuSeconds() - start;
   ASSERT_FALSE(tiny.ok()) << "the folder was accepted";
   // A contradiction between config.json and the weights shows at the tensor, so either file may be the one named.
   for (const std::string& part : GetParam().message_parts) {

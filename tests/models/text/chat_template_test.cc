@@ -4,6 +4,7 @@
 
 #include "tests/models/text/chat_json.h"
 #include "tests/models/text/text_files.h"
+#include "tests/support/cpu_seconds.h"
 
 namespace invar::models {
 namespace {

@@ -1,7 +1,6 @@
 // Golden data and throw-away model folders for the tests of text/.
 #pragma once
 
-#include <time.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,13 +59,6 @@ inline StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const nlohmann::json& js
   const TempFolder folder;
   folder.Write("tokenizer.json", json.dump());
   return LoadTokenizer(folder.path());
-}
-
-// CPU time of this thread: what work costs, however busy the machine is.
-inline double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 inline std::vector<int32_t> Raw(const std::vector<TokenId>& ids) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/models/text/text_files.h"
+#include "tests/support/cpu_seconds.h"
 
 namespace invar::models {
 namespace {
