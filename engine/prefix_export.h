@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,17 +26,23 @@
 
 namespace invar::engine {
 
-// All of a prefix that lay ready, or what follows the parts before of one that is run, or its codes.
-struct PrefixPart {
+// What of a prefix that is run follows the parts before.
+struct PrefixLayers {
   int32_t first_page = 0;   // Of the whole prefix,
-  int32_t end = 0;          // and how far it reaches,
-  int32_t piece_pages = 0;  // and, of one that is run, in what pieces (ManifestFrame).
-  std::vector<std::vector<std::byte>> pages = {};
-  std::vector<std::byte> state = {};
+  int32_t end = 0;          // how far it reaches,
+  int32_t piece_pages = 0;  // and in what pieces it comes (ManifestFrame).
   std::vector<LayerPart> layers = {};
+  bool is_last = false;
+};
+// Alike of its codes, which may also come all at once.
+struct PrefixCodes {
+  int32_t end = 0;
   std::vector<CodedPart> codes = {};
   bool is_last = false;
 };
+// The image is all of a prefix that lay ready.
+using PrefixPart = std::variant<cache::PrefixImage, PrefixLayers, PrefixCodes>;
+bool IsLast(const PrefixPart& part);
 
 class PrefixExport final : public EventSink, public std::enable_shared_from_this<PrefixExport> {
  public:

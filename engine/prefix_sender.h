@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cache/prefix_image.h"
+#include "engine/byte_queue.h"
 #include "engine/prefix_export.h"
 #include "engine/transfer_protocol.h"
 
@@ -44,6 +46,9 @@ class PrefixSender {
   // The consumer has all and said so.
   bool acknowledged() const { return acknowledged_; }
   int64_t sent_bytes() const { return sent_bytes_; }
+  // Of the memory that holds what was offered. It lies here once: parts stay where they came in, and go as they are
+  // sent.
+  int64_t memory_bytes() const;
 
  private:
   enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted };
@@ -51,9 +56,20 @@ class PrefixSender {
   int64_t BytesOf(const OpenFrame& open) const;
   Status OnGrant(const GrantFrame& grant);
   Status OnCredit(uint64_t epoch, int64_t bytes);
-  void Announce(PrefixPart& part);
-  void OfferLayer(const LayerPart& part);
-  bool IsThere(const ChunkHeader& chunk) const;
+  // What a prefix that was offered in parts has of a layer and has not sent: chunks go in the order of each queue.
+  struct Layer {
+    ByteQueue body = {};     // Pages or codes,
+    int64_t body_bytes = 0;  // so many in all.
+    ByteQueue state = {};
+    int64_t state_bytes = 0;
+  };
+  void Announce(ManifestFrame manifest);
+  void OfferImage(cache::PrefixImage image);
+  void OfferLayers(PrefixLayers part);
+  void OfferCodes(PrefixCodes part);
+  void CheckWhole() const;
+  bool IsThere(const ChunkHeader& chunk);
+  ByteQueue& QueueOf(const ChunkHeader& chunk);
   ChunkFrame NextChunk();
 
   // Set at construction.
@@ -65,15 +81,8 @@ class PrefixSender {
   int64_t prefix_bytes_ = 0;
   State state_ = State::kNew;
   bool acknowledged_ = false;
-  // What was offered of each layer, of a prefix that is run.
-  struct Offered {
-    LayerPlace place;
-    int32_t pages = 0;
-    bool state = false;
-  };
-  cache::PrefixImage image_;
-  std::vector<Offered> offered_;
-  std::vector<std::vector<std::byte>> codes_;  // Of each layer, as far as they were offered.
+  std::optional<cache::PrefixImage> image_;  // Of a prefix that lay ready,
+  std::vector<Layer> layers_;                // and else the layers of the stack or of the identity.
   bool is_whole_ = false;
   ManifestFrame manifest_;
   ChunkPlan plan_;

@@ -164,10 +164,19 @@ struct HeartbeatFrame {};  // Either's.
 using ConsumerFrame = std::variant<OpenFrame, GrantFrame, CreditFrame, HeartbeatFrame, AckFrame, AbortFrame>;
 using ProducerFrame = std::variant<ManifestFrame, ChunkFrame, CommitFrame, HeartbeatFrame>;
 
-// Over epoch, every field of the header and the bytes.
+// CRC-32C over nine words (int64, little endian: epoch, index, kind, layer, token begin, token end, offset, payload
+// bytes, codec), then the bytes.
 uint32_t ChecksumOf(uint64_t epoch, const ChunkHeader& header, std::span<const std::byte> bytes);
 
-// SHA-256 over epoch, identity and manifest, then every header and payload in order: what the commit names.
+// SHA-256 of what follows one another without gaps, what the commit names. Words are int64, lengths uint64, all little
+// endian.
+//   texts      of the manifest's identity fingerprint, numerics id, tokenizer, profile, and the manifest's point: each
+//              its length, then its bytes
+//   13 words   epoch, protocol, 1 with the multi-token head and else 0, attention layers, recurrent layers, page
+//              tokens, page bytes, state bytes, first page, end, chunk bytes, codec, piece pages
+//   layers     of the identity, two words each: page bytes, state bytes
+//   chunks     each nine words (0 where ChecksumOf has the epoch, then index, kind, layer, token begin, token end,
+//              offset, payload bytes, codec), then its payload
 class RootHash {
  public:
   RootHash(uint64_t epoch, const ManifestFrame& manifest);
@@ -195,6 +204,8 @@ class ChunkPlan {
   // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's
   // sizes.
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
+  // Where the chunk begins in all that the plan has of its layer and kind, in order.
+  int64_t LayerOffsetOf(const ChunkHeader& header) const;
 
  private:
   void AddKv(int32_t layer, int32_t begin, int32_t end);  // Of pages from first_page_ on.

@@ -178,9 +178,6 @@ struct TransferClient::Job {
   engine::PrefixWant want;
   Done done;
   std::atomic<bool> is_cancelled = false;
-
-  Mutex mu;
-  std::shared_ptr<Stream> stream GUARDED_BY(mu);  // While one is open.
 };
 
 StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Config::Transfer& config,
@@ -215,17 +212,16 @@ TransferClient::TransferClient(const config::Config::Transfer& config, engine::T
 
 TransferClient::~TransferClient() {
   names_.reset();
+  std::map<int64_t, std::shared_ptr<Stream>> open;
   {
     const MutexLock lock(mu_);
     closing_ = true;
-    for (const auto& [ticket, job] : jobs_) {
-      job->is_cancelled = true;
-      const MutexLock job_lock(job->mu);
-      if (job->stream != nullptr) job->stream->Cut();
-    }
+    for (const auto& [ticket, job] : jobs_) job->is_cancelled = true;
+    open = streams_;
     work_.NotifyAll();
     watch_.NotifyAll();
   }
+  for (const auto& [ticket, stream] : open) stream->Cut();
   for (std::thread& thread : threads_) thread.join();
   for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
 }
@@ -279,13 +275,15 @@ void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done d
 }
 
 void TransferClient::Cancel(const int64_t ticket) {
-  const MutexLock lock(mu_);
-  const auto found = jobs_.find(ticket);
-  if (found == jobs_.end()) return;
-  Job& job = *found->second;
-  job.is_cancelled = true;
-  const MutexLock job_lock(job.mu);
-  if (job.stream != nullptr) job.stream->Cut();
+  std::shared_ptr<Stream> stream;
+  {
+    const MutexLock lock(mu_);
+    const auto job = jobs_.find(ticket);
+    if (job == jobs_.end()) return;
+    job->second->is_cancelled = true;
+    if (const auto open = streams_.find(ticket); open != streams_.end()) stream = open->second;
+  }
+  if (stream != nullptr) stream->Cut();
 }
 
 void TransferClient::Work() {
@@ -479,9 +477,10 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::Prefix
                                   want);
   const auto stream = std::make_shared<Stream>(producer, authorization_, want.deadline, clock_);
   {
-    const MutexLock lock(job.mu);
-    job.stream = stream;
+    const MutexLock lock(mu_);
+    streams_.emplace(job.ticket, stream);
   }
+  // Who cancelled before has not seen the stream.
   if (job.is_cancelled) stream->Cut();
   stream->Write(receiver.Open(), {.request_id = want.request_id,
                                   .timeout_ms = std::max<TimeNs>(1, (want.deadline - clock_.Now()) / 1'000'000)});
@@ -508,8 +507,8 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::Prefix
   if (receiver.has_ended() && !receiver.is_complete()) stream->Cut();
   const grpc::Status status = stream->Finish();  // May be cut too, where a write is still out.
   {
-    const MutexLock lock(job.mu);
-    job.stream.reset();
+    const MutexLock lock(mu_);
+    streams_.erase(job.ticket);
   }
   if (!receiver.has_ended()) {
     const TransferFault fault = stream->is_silent() ? TransferFault::kSilent : FaultOf(status, has_come);
@@ -559,10 +558,7 @@ void TransferClient::CutTheSilent() {
       while (jobs_.empty() && !closing_) watch_.Wait(mu_);
       if (closing_) return;
       watch_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
-      for (const auto& [ticket, job] : jobs_) {
-        const MutexLock job_lock(job->mu);
-        if (job->stream != nullptr) streams.push_back(job->stream);
-      }
+      for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
     }
     const TimeNs now = clock_.Now();
     for (const std::shared_ptr<Stream>& stream : streams) stream->CutIfSilent(now, lease);

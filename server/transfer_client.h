@@ -2,6 +2,8 @@
 // one thread a prefix, and one that beats. Frames go to a state machine (engine/prefix_receiver.h); one more thread
 // cuts streams whose producer is silent. A producer that fails is left alone for a while (base/circuit_breaker.h), and
 // another one is asked. Threads: any.
+// Locks: mu_, a producer's, a stream's and that of answers to quotes. No thread holds two of them, nor one of them
+// while it calls `done`, gRPC or a state machine.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -74,7 +76,8 @@ class TransferClient final : public engine::PrefixSource {
   CondVar work_;
   CondVar watch_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
-  std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);  // Queued and running, by ticket.
+  std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);        // Queued and running, by ticket,
+  std::map<int64_t, std::shared_ptr<Stream>> streams_ GUARDED_BY(mu_);  // and what is open of these.
   // Shared with the jobs that are at one: it may go meanwhile.
   std::vector<std::shared_ptr<Producer>> producers_ GUARDED_BY(mu_);
   size_t next_producer_ GUARDED_BY(mu_) = 0;

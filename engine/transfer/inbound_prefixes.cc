@@ -183,8 +183,11 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
   const int64_t ticket = ++last_ticket_;
   waiting_.emplace(ticket, std::move(waiting));
   ++stats_.begun;
+  // Locks: the mailbox's, then what `wake` takes (the Inbox's). A source is called with none of ours, and calls back
+  // with none of its own.
   source_->Fetch(ticket, std::move(want), [mailbox = mailbox_, ticket](FetchedPrefix fetched) {
     const MutexLock lock(mailbox->mu);
+    // Held while it wakes: nobody is woken who has gone.
     if (!mailbox->wake) return;
     mailbox->mail.emplace_back(ticket, std::move(fetched));
     mailbox->wake();

@@ -48,6 +48,8 @@ void LayerExport::Give(const SequencePlace& place, const size_t layers, const in
   for (size_t i = 0; i < layers; ++i) {
     Layer& layer = layers_[i];
     LayerPart part{.layer = static_cast<int32_t>(i)};
+    // Its capacity stays with whoever sends it.
+    part.kv.reserve(static_cast<size_t>(std::max(0, pages - layer.next_page) * layer.place.bytes.page));
     for (; layer.next_page < pages; ++layer.next_page) {
       const PageId page = place.pages[static_cast<size_t>(layer.next_page)];
       const std::byte* const from = place.memory.pages + page.value() * page_bytes_ + layer.place.page_offset;

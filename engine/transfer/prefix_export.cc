@@ -14,6 +14,12 @@ constexpr int32_t kNearTokens = kernels::kPageTokens;
 
 }  // namespace
 
+bool IsLast(const PrefixPart& part) {
+  if (const auto* const layers = std::get_if<PrefixLayers>(&part); layers != nullptr) return layers->is_last;
+  if (const auto* const codes = std::get_if<PrefixCodes>(&part); codes != nullptr) return codes->is_last;
+  return true;
+}
+
 std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted, Take take) {
   std::shared_ptr<PrefixExport> self(new PrefixExport(engine, std::move(wanted), std::move(take)));
   if (self->wanted_.coded.has_value()) {
@@ -35,11 +41,7 @@ std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted,
 
 void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
   if (!image.has_value()) return Run();
-  Give(PrefixPart{.first_page = image->first_page,
-                  .end = image->end,
-                  .pages = std::move(image->pages),
-                  .state = std::move(image->state),
-                  .is_last = true});
+  Give(PrefixPart(*std::move(image)));
 }
 
 void PrefixExport::TakeShelved(const int64_t flushes) {
@@ -47,9 +49,9 @@ void PrefixExport::TakeShelved(const int64_t flushes) {
   std::optional<CodeShelf::Codes> codes;
   if (shelf_key_.has_value()) codes = wanted_.shelf->Find(*shelf_key_, flushes);
   if (!codes.has_value()) return Run();
-  PrefixPart part{.end = static_cast<int32_t>(wanted_.tokens.size()), .is_last = true};
+  PrefixCodes part{.end = static_cast<int32_t>(wanted_.tokens.size()), .is_last = true};
   for (size_t layer = 0; layer < codes->size(); ++layer) part.codes.push_back({layer, std::move((*codes)[layer])});
-  Give(std::move(part));
+  Give(PrefixPart(std::move(part)));
 }
 
 void PrefixExport::Run() {
@@ -92,11 +94,10 @@ void PrefixExport::Cancel() {
 }
 
 bool PrefixExport::Push(TokenEvent event) {
-  PrefixPart part{.first_page = first_page_, .end = static_cast<int32_t>(wanted_.tokens.size())};
+  const auto end = static_cast<int32_t>(wanted_.tokens.size());
   if (auto* const more = std::get_if<PrefixLayersEvent>(&event); more != nullptr) {
-    part.piece_pages = more->piece_pages;
-    part.layers = std::move(more->parts);
-    Give(std::move(part));
+    Give(PrefixPart(PrefixLayers{
+        .first_page = first_page_, .end = end, .piece_pages = more->piece_pages, .layers = std::move(more->parts)}));
   } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
     if (shelf_key_.has_value()) {
       kept_.resize(wanted_.coded->held->profile.shape.layers.size());
@@ -104,12 +105,14 @@ bool PrefixExport::Push(TokenEvent event) {
         kept_[more.layer].insert(kept_[more.layer].end(), more.bytes.begin(), more.bytes.end());
       }
     }
-    part.codes = std::move(codes->parts);
-    Give(std::move(part));
+    Give(PrefixPart(PrefixCodes{.end = end, .codes = std::move(codes->parts)}));
   } else if (std::holds_alternative<FinishedEvent>(event)) {
-    part.is_last = true;
     if (!kept_.empty()) wanted_.shelf->Put(*shelf_key_, flushes_, std::move(kept_));
-    Give(std::move(part));
+    if (wanted_.coded.has_value()) {
+      Give(PrefixPart(PrefixCodes{.end = end, .is_last = true}));
+    } else {
+      Give(PrefixPart(PrefixLayers{.first_page = first_page_, .end = end, .is_last = true}));
+    }
   } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {
     Give(std::move(failed->status));
   }
@@ -120,7 +123,7 @@ void PrefixExport::Give(StatusOr<PrefixPart> part) {
   {
     const MutexLock lock(mu_);
     if (has_ended_) return;
-    has_ended_ = !part.ok() || part->is_last;
+    has_ended_ = !part.ok() || IsLast(*part);
   }
   take_(std::move(part));
 }

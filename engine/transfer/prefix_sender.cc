@@ -93,65 +93,79 @@ int64_t PrefixSender::BytesOf(const OpenFrame& open) const {
 
 void PrefixSender::Offer(PrefixPart part) {
   Check(state_ != State::kNew && !is_whole_, "a prefix is offered after it was asked for, until it is whole");
-  if (state_ == State::kOpen) {
-    Announce(part);
-    state_ = State::kOffered;
+  is_whole_ = IsLast(part);
+  if (auto* const image = std::get_if<cache::PrefixImage>(&part); image != nullptr) {
+    OfferImage(std::move(*image));
+  } else if (auto* const layers = std::get_if<PrefixLayers>(&part); layers != nullptr) {
+    OfferLayers(std::move(*layers));
+  } else {
+    OfferCodes(std::move(std::get<PrefixCodes>(part)));
   }
-  is_whole_ = part.is_last;
-  for (const CodedPart& more : part.codes) {
-    std::vector<std::byte>& codes = codes_[more.layer];
-    codes.insert(codes.end(), more.bytes.begin(), more.bytes.end());
-  }
-  for (const LayerPart& more : part.layers) OfferLayer(more);
-  if (coded_.has_value() || !is_whole_) return;
-  const int64_t left = std::ranges::count_if(offered_, [&](const Offered& layer) {
-    const LayerBytes& bytes = layer.place.bytes;
-    return (bytes.page > 0 && layer.pages < plan_.pages()) || (bytes.state > 0 && !layer.state);
-  });
-  Check(left == 0, "a prefix has all of its layers at its end", left);
+  if (is_whole_) CheckWhole();
 }
 
-void PrefixSender::Announce(PrefixPart& part) {
-  manifest_ = {.identity = identity_,
-               .first_page = part.first_page,
-               .end = part.end,
-               .chunk_bytes = limits_.chunk_bytes,
-               .piece_pages = part.piece_pages};
+void PrefixSender::Announce(ManifestFrame manifest) {
+  manifest_ = std::move(manifest);
+  manifest_.chunk_bytes = limits_.chunk_bytes;
   if (coded_.has_value()) {
     const ScdProfile& profile = coded_->held->profile;
     manifest_.identity.profile = coded_->held->digest;
     manifest_.codec = ChunkCodec::kScd;
     manifest_.point = profile.points[coded_->point].name;
     plan_ = ChunkPlan(manifest_, profile.shape, profile.points[coded_->point]);
-    codes_.resize(profile.shape.layers.size());
-    return;
+    layers_.resize(profile.shape.layers.size());
+  } else {
+    plan_ = ChunkPlan(manifest_);
+    layers_.resize(std::max<size_t>(1, identity_.layers.size()));
   }
-  plan_ = ChunkPlan(manifest_);
-  image_ = {.first_page = part.first_page, .end = part.end};
-  if (part.is_last) {
-    Check(std::ssize(part.pages) == plan_.pages(), "a prefix has the pages it says", plan_.pages());
-    image_.pages = std::move(part.pages);
-    image_.state = std::move(part.state);
-    return;
+  for (int64_t i = 0; i < plan_.count(); ++i) {
+    const ChunkHeader& chunk = plan_.At(i);
+    Layer& layer = layers_[static_cast<size_t>(chunk.layer)];
+    (chunk.kind == ChunkKind::kState ? layer.state_bytes : layer.body_bytes) += chunk.bytes;
   }
-  for (const LayerPlace& place : LayerPlacesOf(identity_.layers)) offered_.push_back({.place = place});
-  image_.pages.resize(static_cast<size_t>(plan_.pages()));
-  for (std::vector<std::byte>& page : image_.pages) page.resize(static_cast<size_t>(identity_.page_bytes));
-  image_.state.resize(static_cast<size_t>(identity_.state_bytes));
+  state_ = State::kOffered;
 }
 
-void PrefixSender::OfferLayer(const LayerPart& part) {
-  Offered& layer = offered_[static_cast<size_t>(part.layer)];
-  const LayerBytes& bytes = layer.place.bytes;
-  for (auto from = part.kv.begin(); from != part.kv.end(); from += bytes.page, ++layer.pages) {
-    Check(layer.pages < plan_.pages() && part.kv.end() - from >= bytes.page, "a layer has whole pages of a prefix",
-          part.layer, layer.pages);
-    std::copy_n(from, bytes.page, image_.pages[static_cast<size_t>(layer.pages)].begin() + layer.place.page_offset);
+void PrefixSender::OfferImage(cache::PrefixImage image) {
+  Check(state_ == State::kOpen && !coded_.has_value(), "an image is all of a prefix that goes as it is");
+  Announce({.identity = identity_, .first_page = image.first_page, .end = image.end});
+  Check(std::ssize(image.pages) == plan_.pages(), "a prefix has the pages it says", plan_.pages());
+  image_ = std::move(image);
+}
+
+void PrefixSender::OfferLayers(PrefixLayers part) {
+  Check(!coded_.has_value(), "layers are of a prefix that goes as it is");
+  if (state_ == State::kOpen) {
+    Announce({.identity = identity_, .first_page = part.first_page, .end = part.end, .piece_pages = part.piece_pages});
   }
-  if (part.state.empty()) return;
-  Check(std::ssize(part.state) == bytes.state && !layer.state, "a layer has one state", part.layer);
-  std::ranges::copy(part.state, image_.state.begin() + layer.place.state_offset);
-  layer.state = true;
+  for (LayerPart& more : part.layers) {
+    Layer& layer = layers_[static_cast<size_t>(more.layer)];
+    layer.body.Put(std::move(more.kv));
+    layer.state.Put(std::move(more.state));
+  }
+}
+
+void PrefixSender::OfferCodes(PrefixCodes part) {
+  Check(coded_.has_value(), "codes are sent to who asked for them");
+  if (state_ == State::kOpen) Announce({.identity = identity_, .end = part.end});
+  for (CodedPart& more : part.codes) layers_[more.layer].body.Put(std::move(more.bytes));
+}
+
+void PrefixSender::CheckWhole() const {
+  if (image_.has_value()) return;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    Check(layer.body.put() == layer.body_bytes && layer.state.put() == layer.state_bytes,
+          "a prefix has all of its layers at its end", i, layer.body.put(), layer.state.put());
+  }
+}
+
+int64_t PrefixSender::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const Layer& layer : layers_) bytes += layer.body.memory_bytes() + layer.state.memory_bytes();
+  if (!image_.has_value()) return bytes;
+  for (const std::vector<std::byte>& page : image_->pages) bytes += static_cast<int64_t>(page.capacity());
+  return bytes + static_cast<int64_t>(image_->state.capacity());
 }
 
 Status PrefixSender::On(const ConsumerFrame& frame) {
@@ -202,35 +216,35 @@ std::optional<ProducerFrame> PrefixSender::Next() {
   if (next_ == plan_.count()) {
     if (!is_whole_) return std::nullopt;  // All is there, and the run that made it may still fail.
     state_ = State::kCommitted;
-    image_ = {};
-    codes_ = {};
+    image_.reset();
+    layers_.clear();
     return CommitFrame{.epoch = epoch_, .chunks = next_, .root = root_->Finish()};
   }
   if (const ChunkHeader next = plan_.At(next_); next.bytes > credit_bytes_ || !IsThere(next)) return std::nullopt;
   return NextChunk();
 }
 
-bool PrefixSender::IsThere(const ChunkHeader& chunk) const {
-  if (chunk.kind == ChunkKind::kCodes) {
-    return chunk.offset + chunk.bytes <= std::ssize(codes_[static_cast<size_t>(chunk.layer)]);
-  }
-  if (is_whole_) return true;
-  const Offered& layer = offered_[static_cast<size_t>(chunk.layer)];
-  if (chunk.kind == ChunkKind::kState) return layer.state;
-  return cache::StateShape::PagesFor(chunk.token_end) - manifest_.first_page <= layer.pages;
+ByteQueue& PrefixSender::QueueOf(const ChunkHeader& chunk) {
+  Layer& layer = layers_[static_cast<size_t>(chunk.layer)];
+  return chunk.kind == ChunkKind::kState ? layer.state : layer.body;
+}
+
+bool PrefixSender::IsThere(const ChunkHeader& chunk) {
+  return image_.has_value() || QueueOf(chunk).size() >= chunk.bytes;
 }
 
 ChunkFrame PrefixSender::NextChunk() {
   ChunkFrame chunk{.epoch = epoch_, .header = plan_.At(next_++), .bytes = {}};
   chunk.bytes.reserve(static_cast<size_t>(chunk.header.bytes));
-  if (chunk.header.kind == ChunkKind::kCodes) {
-    const std::vector<std::byte>& codes = codes_[static_cast<size_t>(chunk.header.layer)];
-    chunk.bytes.append(reinterpret_cast<const char*>(codes.data() + chunk.header.offset),
-                       static_cast<size_t>(chunk.header.bytes));
-  } else {
-    for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, image_)) {
+  if (image_.has_value()) {
+    for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, *image_)) {
       chunk.bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
     }
+  } else {
+    ByteQueue& queue = QueueOf(chunk.header);
+    Check(queue.taken() == plan_.LayerOffsetOf(chunk.header), "the bytes of a layer go in their order",
+          chunk.header.index, queue.taken());
+    queue.Take(chunk.header.bytes, chunk.bytes);
   }
   const std::span<const std::byte> bytes = std::as_bytes(std::span(chunk.bytes));
   chunk.crc32c = ChecksumOf(epoch_, chunk.header, bytes);

@@ -291,6 +291,12 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const
   for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].index = static_cast<int64_t>(i);
 }
 
+int64_t ChunkPlan::LayerOffsetOf(const ChunkHeader& header) const {
+  if (header.kind != ChunkKind::kKv) return header.offset;
+  const int64_t page_bytes = layers_[static_cast<size_t>(header.layer)].bytes.page;
+  return (header.token_begin / kPageTokens - first_page_) * page_bytes + header.offset;
+}
+
 std::vector<std::span<std::byte>> ChunkPlan::PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const {
   const LayerPlace& layer = layers_[static_cast<size_t>(header.layer)];
   if (header.kind == ChunkKind::kState) {

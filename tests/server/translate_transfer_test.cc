@@ -33,8 +33,7 @@ engine::TransferIdentity Identity() {
 std::vector<std::string> Said(const engine::OpenFrame& open, const uint64_t epoch) {
   engine::PrefixSender sender(Identity(), {.tokens_max = 1000, .salt_bytes_max = 10, .chunk_bytes = 64});
   EXPECT_TRUE(sender.Open(open).ok());
-  engine::PrefixPart image{
-      .first_page = 0, .end = 130, .pages = {}, .state = std::vector<std::byte>(70), .is_last = true};
+  cache::PrefixImage image{.first_page = 0, .end = 130, .pages = {}, .state = std::vector<std::byte>(70)};
   image.pages.resize(3, std::vector<std::byte>(100));
   std::mt19937 random(1);
   for (auto& page : image.pages) {

@@ -378,7 +378,7 @@ TEST_F(Transfer, WhoTakesAPartMayCancelTheRest) {
                                   .deadline = kNever},
                                  [&](const StatusOr<PrefixPart>& part) {
                                    ++parts;
-                                   EXPECT_TRUE(part.ok() && !part->is_last);
+                                   EXPECT_TRUE(part.ok() && !IsLast(*part));
                                    exported->Cancel();
                                  });
   while (producer_->RunOneStep()) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -44,14 +45,6 @@ cache::PrefixImage ImageOf(const TransferIdentity& identity, const int32_t first
   }
   for (std::byte& byte : image.state) byte = static_cast<std::byte>(random());
   return image;
-}
-
-PrefixPart WholeOf(cache::PrefixImage image) {
-  return {.first_page = image.first_page,
-          .end = image.end,
-          .pages = std::move(image.pages),
-          .state = std::move(image.state),
-          .is_last = true};
 }
 
 TEST(Crc32c, IsThatOfTheStandardAndOfItsDefinition) {
@@ -258,6 +251,71 @@ TEST(PrefixReceiver, TakesNoMemoryByAManifestThatLies) {
   EXPECT_EQ(receiver.Take().fault, TransferFault::kProtocol);
 }
 
+// The bytes that a checksum and a root are of, put together as transfer.proto tells a stranger to.
+struct ByWords {
+  std::vector<std::byte> bytes = {};
+
+  void Number(const int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<std::byte>(value >> shift));
+  }
+  void Raw(const std::string_view text) {
+    for (const char c : text) bytes.push_back(static_cast<std::byte>(c));
+  }
+  void Framed(const std::string_view text) {
+    Number(std::ssize(text));
+    Raw(text);
+  }
+};
+
+TEST(RootHash, IsOfTheBytesThatTheWireSays) {
+  const ManifestFrame manifest{.identity = {.protocol = 31,
+                                            .fingerprint = "weights",
+                                            .numerics_id = "numerics",
+                                            .tokenizer = "tokens",
+                                            .mtp = true,
+                                            .attention_layers = 32,
+                                            .recurrent_layers = 33,
+                                            .page_tokens = 34,
+                                            .page_bytes = 35,
+                                            .state_bytes = 36,
+                                            .layers = {{37, 38}, {39, 40}},
+                                            .profile = "profile"},
+                               .first_page = 41,
+                               .end = 42,
+                               .chunk_bytes = 43,
+                               .piece_pages = 44,
+                               .codec = ChunkCodec::kScd,
+                               .point = "point"};
+  const ChunkHeader header{.index = 50,
+                           .kind = ChunkKind::kState,
+                           .layer = 51,
+                           .token_begin = 52,
+                           .token_end = 53,
+                           .offset = 54,
+                           .bytes = 3,
+                           .codec = ChunkCodec::kRaw};
+  const std::string payload = "abc";
+  const auto payload_bytes = std::as_bytes(std::span(payload));
+  const uint64_t epoch = 0x8877665544332211;
+
+  ByWords root;
+  for (const char* const text : {"weights", "numerics", "tokens", "profile", "point"}) root.Framed(text);
+  root.Number(static_cast<int64_t>(epoch));
+  for (const int64_t word : {31, 1, 32, 33, 34, 35, 36, 41, 42, 43, 2, 44}) root.Number(word);
+  for (const int64_t word : {37, 38, 39, 40}) root.Number(word);
+  for (const int64_t word : {0, 50, 2, 51, 52, 53, 54, 3, 1}) root.Number(word);
+  root.Raw(payload);
+  RootHash hash(epoch, manifest);
+  hash.Add(header, payload_bytes);
+  EXPECT_EQ(hash.Finish(), FingerprintBuilder().Add(root.bytes).Finish());
+
+  ByWords chunk;
+  chunk.Number(static_cast<int64_t>(epoch));
+  for (const int64_t word : {50, 2, 51, 52, 53, 54, 3, 1}) chunk.Number(word);
+  chunk.Raw(payload);
+  EXPECT_EQ(ChecksumOf(epoch, header, payload_bytes), Crc32c(chunk.bytes));
+}
+
 TEST(PrefixSender, NeverSendsBeyondItsCredit) {
   TransferIdentity identity = Identity(1000, 500);
   identity.layers = {{1000, 500}};
@@ -265,7 +323,7 @@ TEST(PrefixSender, NeverSendsBeyondItsCredit) {
   ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(100)}).ok());
   EXPECT_EQ(sender.prefix_bytes(), 2 * identity.page_bytes + identity.state_bytes) << "a page is 64 tokens";
   EXPECT_FALSE(sender.Next().has_value());
-  sender.Offer(WholeOf(ImageOf(identity, 0, 100)));
+  sender.Offer(ImageOf(identity, 0, 100));
   ASSERT_TRUE(std::holds_alternative<ManifestFrame>(sender.Next().value()));
   EXPECT_FALSE(sender.Next().has_value()) << "nothing was granted";
   EXPECT_EQ(sender.On(CreditFrame{.epoch = 7, .bytes = 100}).code(), StatusCode::kInvalidArgument);
@@ -311,6 +369,7 @@ TEST(PrefixSender, SendsWhatIsThereWhileTheRestIsComputed) {
       for (size_t layer = 0; layer < identity.layers.size(); ++layer) {
         const LayerBytes& bytes = identity.layers[layer];
         LayerPart part{.layer = static_cast<int32_t>(layer)};
+        part.kv.reserve(static_cast<size_t>((to - from) * bytes.page));
         for (int32_t page = from; page < to; ++page) {
           const auto begin = image.pages[static_cast<size_t>(page)].begin() + page_offset;
           part.kv.insert(part.kv.end(), begin, begin + bytes.page);
@@ -321,14 +380,18 @@ TEST(PrefixSender, SendsWhatIsThereWhileTheRestIsComputed) {
         page_offset += bytes.page;
         state_offset += bytes.state;
         there += std::ssize(part.kv) + std::ssize(part.state);
-        sender.Offer({.first_page = 0, .end = 300, .piece_pages = 2, .layers = {std::move(part)}});
+        PrefixLayers more{.first_page = 0, .end = 300, .piece_pages = 2};
+        more.layers.push_back(std::move(part));
+        sender.Offer(std::move(more));
+        EXPECT_EQ(sender.memory_bytes(), there - sent) << "what came lies here once, and what was sent no more";
         carry();
         EXPECT_EQ(sent, there) << "all that is there, chunks of " << chunk_bytes;
+        EXPECT_EQ(sender.memory_bytes(), 0);
       }
       from = to;
     }
     EXPECT_FALSE(receiver.is_complete());
-    sender.Offer({.end = 300, .is_last = true});
+    sender.Offer(PrefixLayers{.end = 300, .is_last = true});
     carry();
     ASSERT_TRUE(receiver.is_complete()) << chunk_bytes;
     const FetchedPrefix fetched = receiver.Take();
@@ -416,7 +479,7 @@ TEST(TransferFuzz, NoChangedChunkIsAccepted) {
   ManifestFrame manifest;
   PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 64});
   ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = tokens}).ok());
-  sender.Offer(WholeOf(ImageOf(identity, 0, 300)));
+  sender.Offer(ImageOf(identity, 0, 300));
   manifest = std::get<ManifestFrame>(sender.Next().value());
   ASSERT_TRUE(sender.On(GrantFrame{.epoch = 1, .credit_bytes = 1 << 20}).ok());
   CommitFrame commit;
