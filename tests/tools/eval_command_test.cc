@@ -75,7 +75,8 @@ TEST(Eval, CountsRightAnswersAsTheyAreServed) {
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   const nlohmann::json json = nlohmann::json::parse(Read(folder.path() + "/out.json"));
   EXPECT_EQ(json["full"]["answers"], 4);
-  EXPECT_EQ(json["full"]["differing"], 0);
+  EXPECT_EQ(json["full_in_company"]["answers"], 4);
+  EXPECT_EQ(json["full_in_company"]["differing"], 0);
   const nlohmann::json& rows = json["rows"];
   ASSERT_EQ(rows.size(), 4U);
   EXPECT_EQ(rows[3]["compressor"], "random_drop");

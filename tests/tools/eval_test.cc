@@ -93,9 +93,9 @@ TEST(Evaluation, AViewOfEverythingGivesTheNumbersOfTheFullKv) {
     EXPECT_EQ(noop.tasks[0].score_sum, full.tasks[0].score_sum) << folder;
     EXPECT_EQ(noop.tasks[0].nll_sum, full.tasks[0].nll_sum) << folder;
     EXPECT_EQ(noop.text.nll_sum, full.text.nll_sum) << folder;
-    EXPECT_EQ(noop.text.agreement(), 1.0) << folder;
+    EXPECT_EQ(noop.text.agreement.value(), 1.0) << folder;
     for (size_t d = 0; d < noop.drafts.size(); ++d) {
-      EXPECT_EQ(noop.drafts[d].acceptance(), 1.0) << folder << " " << noop.drafts[d].draft_tokens;
+      EXPECT_EQ(noop.drafts[d].acceptance.value(), 1.0) << folder << " " << noop.drafts[d].draft_tokens;
       EXPECT_EQ(noop.drafts[d].tokens_a_round(), noop.drafts[d].draft_tokens + 1.0);
       EXPECT_EQ(noop.drafts[d].rounds, full.drafts[d].rounds);
     }
@@ -110,15 +110,16 @@ TEST(Evaluation, ViewsThatLoseTokensAreSeenToLose) {
   rig.evaluation.Draft(rig.tokens);
   const std::span<const CandidateResult> results = rig.evaluation.results();
   ASSERT_EQ(results.size(), 5U);
-  EXPECT_EQ(results[0].text.agreement(), 1.0);
+  EXPECT_EQ(results[0].text.agreement.value(), 1.0);
   for (size_t i = 1; i < results.size(); ++i) {
     EXPECT_LT(results[i].bytes_share(), 0.7) << results[i].name;
     EXPECT_NE(results[i].text.nll_sum, results[0].text.nll_sum) << results[i].name;
   }
   for (const size_t i : {1, 4}) {
-    EXPECT_LT(results[i].text.agreement(), 1.0) << results[i].name;
-    EXPECT_LT(results[i].text.agreement(), results[3].text.agreement()) << results[i].name << ": int8 loses least";
-    EXPECT_LT(results[i].drafts[0].acceptance(), 1.0) << results[i].name;
+    EXPECT_LT(results[i].text.agreement.value(), 1.0) << results[i].name;
+    EXPECT_LT(results[i].text.agreement.value(), results[3].text.agreement.value())
+        << results[i].name << ": int8 loses least";
+    EXPECT_LT(results[i].drafts[0].acceptance.value(), 1.0) << results[i].name;
   }
   // What somebody draws is, in the mean, most likely to them.
   EXPECT_GT(results[1].text.nll(), results[0].text.nll()) << "streaming";
@@ -301,6 +302,24 @@ TEST(SecondPass, IsShownOfTheContextAndNothingLonger) {
   EXPECT_EQ(log.Show({.second_pass = true}, 0, 3).observation.second_pass.size(), 3U);
   EXPECT_TRUE(log.Show({.second_pass = true}, 0, 4).observation.second_pass.empty());
   EXPECT_TRUE(log.Show({}, 0, 3).observation.second_pass.empty()) << "nobody asked";
+}
+
+TEST(SpreadRatio, TellsHowFarSamplesLieApart) {
+  SpreadRatio ratio;
+  EXPECT_EQ(ratio.value(), 0.0);
+  ratio.Add(1.0, 1.0);
+  EXPECT_EQ(ratio.standard_error(), 0.0) << "one sample tells nothing";
+  for (const double part : {2.0, 3.0}) ratio.Add(part, 1.0);
+  ratio.Add(0.0, 0.0);
+  EXPECT_EQ(ratio.samples(), 3);
+  EXPECT_DOUBLE_EQ(ratio.value(), 2.0);
+  EXPECT_DOUBLE_EQ(ratio.standard_error(), 1.0 / std::sqrt(3.0)) << "of equal samples: that of a mean";
+  // Samples of unlike length and the same share lie on one line through the origin.
+  SpreadRatio alike;
+  alike.Add(1.0, 2.0);
+  alike.Add(4.0, 8.0);
+  EXPECT_DOUBLE_EQ(alike.value(), 0.5);
+  EXPECT_NEAR(alike.standard_error(), 0.0, 1e-12);
 }
 
 TEST(Candidates, StandBetweenTheFullKvAndTheFloor) {

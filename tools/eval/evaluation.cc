@@ -58,6 +58,7 @@ void Evaluation::ForEachView(const int32_t length,
 
 void Evaluation::Answer(const size_t kind, const Task& task, const Prompt& prompt) {
   const Place after_context = Prefill(prompt.context);
+  double full_nll = 0.0;
   ForEachView(after_context.position, [&](BoundView* view, CandidateResult& out) {
     TaskResult& result = out.tasks[kind];
     Place place = after_context;
@@ -76,6 +77,8 @@ void Evaluation::Answer(const size_t kind, const Task& task, const Prompt& promp
     result.score_sum += task.score(task, answer);
     result.tokens += std::ssize(prompt.gold);
     result.nll_sum += nll;
+    if (view == nullptr) full_nll = nll;
+    result.loss.Add(nll - full_nll, static_cast<double>(prompt.gold.size()));
   });
 }
 
@@ -94,15 +97,22 @@ void Evaluation::Predict(const std::span<const TokenId> prefix, const std::span<
   std::vector<TokenId> inputs = {prefix.back()};
   inputs.insert(inputs.end(), suffix.begin(), suffix.end() - 1);
   std::vector<TokenId> full;
+  double full_nll = 0.0;
   ForEachView(after_prefix.position, [&](BoundView* view, CandidateResult& out) {
     Place place = after_prefix;
+    double nll = 0.0;
+    int64_t agreeing = 0;
     subject_.Read(view, place, inputs, 0, [&](const int64_t row, const auto logits) {
       const TokenId best = judge_.Best(logits);
       if (view == nullptr) full.push_back(best);
-      out.text.nll_sum += judge_.Nll(logits, suffix[row]);
-      out.text.agreeing += best == full[row] ? 1 : 0;
+      nll += judge_.Nll(logits, suffix[row]);
+      agreeing += best == full[row] ? 1 : 0;
     });
+    if (view == nullptr) full_nll = nll;
     out.text.tokens += std::ssize(suffix);
+    out.text.nll_sum += nll;
+    out.text.loss.Add(nll - full_nll, static_cast<double>(suffix.size()));
+    out.text.agreement.Add(static_cast<double>(agreeing), static_cast<double>(suffix.size()));
   });
 }
 
@@ -139,6 +149,8 @@ void Evaluation::DraftRounds(const Candidate& candidate, const Place& begin, con
   }
   const int64_t length = result.draft_tokens;
   Place verified = begin;
+  int64_t all_accepted = 0;
+  int64_t all_judged = 0;
   for (int64_t at = 0; at + length < std::ssize(inputs);) {
     int64_t accepted = 0;
     bool right = true;
@@ -149,13 +161,21 @@ void Evaluation::DraftRounds(const Candidate& candidate, const Place& begin, con
                     accepted += right ? 1 : 0;
                   });
     ++result.rounds;
-    result.accepted += accepted;
-    result.judged += std::min(accepted + 1, length);
-    // The verifier reads what was accepted, and chooses one token more.
-    subject_.Read(nullptr, verified, inputs.subspan(at, accepted + 1), accepted + 1, {});
+    all_accepted += accepted;
+    all_judged += std::min(accepted + 1, length);
+    // The verifier reads what was accepted, and chooses one token more. Rows of the path are there since it was made:
+    // where there is no recurrent state beside them, there is nothing to read again.
+    if (verified.state.empty()) {
+      verified.position += static_cast<int32_t>(accepted + 1);
+    } else {
+      subject_.Read(nullptr, verified, inputs.subspan(at, accepted + 1), accepted + 1, {});
+    }
     at += accepted + 1;
     if (view && at + length < std::ssize(inputs)) view->Settle(verified.position);
   }
+  result.accepted += all_accepted;
+  result.judged += all_judged;
+  result.acceptance.Add(static_cast<double>(all_accepted), static_cast<double>(all_judged));
 }
 
 }  // namespace invar::eval

@@ -8,6 +8,7 @@ namespace invar::eval {
 
 StatusOr<std::vector<const TaskKind*>> KindsOf(const std::span<const std::string> names) {
   std::vector<const TaskKind*> kinds;
+  if (names.size() == 1 && names.front() == kNoTasks) return kinds;
   for (const std::string& name : names) {
     const TaskKind* kind = FindTaskKind(name);
     if (kind == nullptr) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -17,6 +18,9 @@ namespace invar::eval {
 // Tokens that an answer may have beyond the right one's, so that a wrong beginning may still come to it.
 inline constexpr int32_t kAnswerSpareTokens = 16;
 
+// What `--tasks` calls none of them.
+inline constexpr std::string_view kNoTasks = "none";
+
 struct LaidTask {
   size_t kind;  // Of those that were asked for.
   Task task;
@@ -27,7 +31,7 @@ struct LaidTask {
   }
 };
 
-// All there are where no names are given. Errors: INVALID_ARGUMENT that says which there are.
+// All there are where no names are given, none for kNoTasks alone. Errors: INVALID_ARGUMENT that says which there are.
 StatusOr<std::vector<const TaskKind*>> KindsOf(std::span<const std::string> names);
 
 struct TaskWishes {

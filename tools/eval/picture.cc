@@ -44,7 +44,7 @@ std::vector<Panel> PanelsOf(const EvalOptions& options, const EvalResults& resul
   }
   for (size_t i = 0; i < options.draft_tokens.size(); ++i) {
     add(fmt::format("accepted of {} a draft", options.draft_tokens[i]), 1.0,
-        [&](const CandidateResult& c) { return c.drafts[i].acceptance(); });
+        [&](const CandidateResult& c) { return c.drafts[i].acceptance.value(); });
   }
   return panels;
 }

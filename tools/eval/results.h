@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/eval/candidates.h"
+#include "tools/eval/spread_ratio.h"
 
 namespace invar::eval {
 
@@ -13,8 +14,9 @@ namespace invar::eval {
 struct TaskResult {
   int32_t samples = 0;
   double score_sum = 0.0;
-  int64_t tokens = 0;    // Of right answers.
-  double nll_sum = 0.0;  // Of them, taught.
+  int64_t tokens = 0;     // Of right answers.
+  double nll_sum = 0.0;   // Of them, taught.
+  SpreadRatio loss = {};  // Of nll against the full KV, a token.
 
   double score() const { return samples > 0 ? score_sum / samples : 0.0; }
   double nll() const { return tokens > 0 ? nll_sum / static_cast<double>(tokens) : 0.0; }
@@ -24,10 +26,10 @@ struct TaskResult {
 struct TextResult {
   int64_t tokens = 0;
   double nll_sum = 0.0;
-  int64_t agreeing = 0;  // Whose most likely token was that of the full KV.
+  SpreadRatio loss = {};       // Of nll against the full KV, a token.
+  SpreadRatio agreement = {};  // Tokens whose most likely one was that of the full KV.
 
   double nll() const { return tokens > 0 ? nll_sum / static_cast<double>(tokens) : 0.0; }
-  double agreement() const { return tokens > 0 ? static_cast<double>(agreeing) / static_cast<double>(tokens) : 0.0; }
 };
 
 // Rounds of drafts of one length.
@@ -36,9 +38,8 @@ struct DraftResult {
   int64_t rounds = 0;
   int64_t judged = 0;  // Draft tokens up to the first wrong one.
   int64_t accepted = 0;
+  SpreadRatio acceptance = {};  // Per token: how often the next one was right, those before it being so.
 
-  // Per token: how often the next one was right, those before it being so.
-  double acceptance() const { return judged > 0 ? static_cast<double>(accepted) / static_cast<double>(judged) : 0.0; }
   // The verifier's own token included.
   double tokens_a_round() const {
     return rounds > 0 ? 1.0 + static_cast<double>(accepted) / static_cast<double>(rounds) : 0.0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tools/eval/evaluation.h"
 #include "tools/eval/lay_tasks.h"
@@ -118,6 +119,21 @@ double EvalResults::MeanNll(const CandidateResult& candidate, const bool unlike_
     ++count;
   }
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
+}
+
+double EvalResults::UnlikeKeysLoss(const CandidateResult& candidate) const {
+  return MeanNll(candidate, true) - MeanNll(candidates.front(), true);
+}
+
+double EvalResults::UnlikeKeysLossError(const CandidateResult& candidate) const {
+  double squares = 0.0;
+  int64_t count = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (!FindTaskKind(tasks[i])->unlike_keys) continue;
+    squares += std::pow(candidate.tasks[i].loss.standard_error(), 2);
+    ++count;
+  }
+  return count > 0 ? std::sqrt(squares) / static_cast<double>(count) : 0.0;
 }
 
 bool EvalResults::has_unlike_keys() const {

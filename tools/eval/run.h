@@ -46,6 +46,9 @@ struct EvalResults {
   // Over all tasks, or those alone whose answers are like nothing else in the context.
   double MeanScore(const CandidateResult& candidate) const;
   double MeanNll(const CandidateResult& candidate, bool unlike_keys) const;
+  // Of nll against the full KV, in the mean of those tasks, and its standard error.
+  double UnlikeKeysLoss(const CandidateResult& candidate) const;
+  double UnlikeKeysLossError(const CandidateResult& candidate) const;
   bool has_unlike_keys() const;
 };
 

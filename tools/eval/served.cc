@@ -18,6 +18,8 @@ namespace invar::eval {
 namespace {
 
 constexpr char kDrafter[] = "compressed_kv";
+// Tasks that full KV answers beside each other the second time.
+constexpr int64_t kCompany = 8;
 // Views of all candidates draft beside each other.
 constexpr int64_t kDraftMemoryBytes = int64_t{1} << 30;
 
@@ -59,15 +61,38 @@ class Server {
   Status Answer(const LaidTask& laid) {
     Way full{.answers = &results_.full, .request = RequestOf(laid)};
     if (Status s = Run({&full, 1}); !s.ok()) return s;
-    const bool was_right = IsRight(laid, full);
-    Count(laid, full, was_right, full);
+    alone_.push_back({full.sink->tokens(), IsRight(laid, full)});
+    Count(laid, full, alone_.back());
     std::vector<Way> ways = WaysOf(laid);
     if (Status s = Run(ways); !s.ok()) return s;
-    for (const Way& way : ways) Count(laid, way, was_right, full);
+    for (const Way& way : ways) Count(laid, way, alone_.back());
+    return OkStatus();
+  }
+
+  // From the last task to the first, several at once: what full KV is compared by must not depend on company.
+  // Requires: Answer() was called for each of `tasks`, in this order.
+  Status AnswerInCompany(const std::span<const LaidTask> tasks) {
+    for (int64_t end = std::ssize(tasks); end > 0; end -= kCompany) {
+      std::vector<Way> ways;
+      const int64_t begin = std::max<int64_t>(0, end - kCompany);
+      for (int64_t i = end; i-- > begin;)
+        ways.push_back({.answers = &results_.full_in_company, .request = RequestOf(tasks[i])});
+      if (Status s = Run(ways); !s.ok()) return s;
+      for (size_t w = 0; w < ways.size(); ++w) {
+        const int64_t task = end - 1 - static_cast<int64_t>(w);
+        Count(tasks[task], ways[w], alone_[task]);
+      }
+    }
     return OkStatus();
   }
 
  private:
+  // What full KV said when nothing else ran.
+  struct Reference {
+    std::vector<TokenId> tokens;
+    bool right;
+  };
+
   engine::Request RequestOf(const LaidTask& laid) const {
     engine::Request request;
     request.prompt = laid.prompt.context;
@@ -115,14 +140,14 @@ class Server {
     return laid.task.score(laid.task, laid.task.lead + text) >= 1.0;
   }
 
-  void Count(const LaidTask& laid, const Way& way, const bool was_right, const Way& full) {
+  void Count(const LaidTask& laid, const Way& way, const Reference& alone) {
     ServedAnswers& answers = *way.answers;
     const bool right = IsRight(laid, way);
     answers.right.resize(results_.tasks.size());
     ++answers.answers;
     answers.right[laid.kind] += right ? 1 : 0;
-    answers.lost += was_right && !right ? 1 : 0;
-    answers.differing += way.sink->tokens() == full.sink->tokens() ? 0 : 1;
+    answers.lost += alone.right && !right ? 1 : 0;
+    answers.differing += way.sink->tokens() == alone.tokens ? 0 : 1;
     if (!way.sink->speculation().has_value()) return;
     answers.drafted_tokens += way.sink->speculation()->drafted_tokens;
     answers.accepted_tokens += way.sink->speculation()->accepted_tokens;
@@ -132,6 +157,7 @@ class Server {
   const EvalOptions& options_;
   engine::Engine& engine_;
   ServedResults& results_;
+  std::vector<Reference> alone_;  // A task each.
 };
 
 }  // namespace
@@ -180,6 +206,7 @@ StatusOr<ServedResults> RunServed(const EvalModel& model, std::unique_ptr<models
     if (progress) progress(static_cast<int64_t>(i), std::ssize(*tasks));
     if (Status s = server.Answer((*tasks)[i]); !s.ok()) return s;
   }
+  if (Status s = server.AnswerInCompany(*tasks); !s.ok()) return s;
   if (progress) progress(std::ssize(*tasks), std::ssize(*tasks));
   return results;
 }

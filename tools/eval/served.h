@@ -40,11 +40,13 @@ struct ServedRow {
 struct ServedResults {
   std::vector<std::string> tasks;
   ServedAnswers full;
+  ServedAnswers full_in_company;  // The same answers once more, against the first.
   std::vector<ServedRow> rows;
 };
 
-// As RunEval, of options' tasks alone: every answer is asked for once on full KV, once APPROXIMATE a candidate, and
-// once LOSSLESS a candidate and length of options.draft_tokens. Greedy. Errors: as RunEval; what the engine refuses.
+// As RunEval, of options' tasks alone: every answer is asked for once on full KV, once APPROXIMATE a candidate,
+// once LOSSLESS a candidate and length of options.draft_tokens, and once more on full KV, beside other tasks and in
+// another order. Greedy. Errors: as RunEval; what the engine refuses.
 StatusOr<ServedResults> RunServed(const EvalModel& model, std::unique_ptr<models::Model> served,
                                   const EvalOptions& options,
                                   const std::function<void(int64_t done, int64_t total)>& progress);

@@ -26,6 +26,7 @@ nlohmann::ordered_json ToJson(const EvalHeading& heading, const EvalOptions& opt
   json["plain"] = options.plain;
   json["draft_tokens"] = options.draft_tokens;
   json["full"] = ToJson(results, results.full);
+  json["full_in_company"] = ToJson(results, results.full_in_company);
   json["rows"] = nlohmann::ordered_json::array();
   for (const ServedRow& row : results.rows) {
     nlohmann::ordered_json out = HeadOf(row);
@@ -46,7 +47,8 @@ std::string ToTable(const ServedResults& results) {
     for (const int32_t right : answers.right) add(" {:>15}", right);
     add("\n");
   };
-  add("full KV: {} of {} answers right\n", results.full.all_right(), results.full.answers);
+  add("full KV: {} of {} answers right; once more, in company: {} lost, {} differ\n", results.full.all_right(),
+      results.full.answers, results.full_in_company.lost, results.full_in_company.differing);
   add("{:<{}} {:>6} {:>11} {:>5} {:>14} {:>5} {:>7} {:>8}\n", "compressor", width, "budget", "approximate", "lost",
       "lossless", "lost", "differ", "accepted");
   for (const ServedRow& row : results.rows) {

@@ -121,7 +121,7 @@ int RunEval(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--seed", eval.seed, "of everything drawn")->capture_default_str();
-  app.add_option("--tasks", eval.tasks, "all, if not given")->delimiter(',');
+  app.add_option("--tasks", eval.tasks, "all, if not given; none")->delimiter(',');
   app.add_option("--text", eval.text_paths, "UTF-8 files: noise, texts to predict and to draft on");
   app.add_option("--suffix-tokens", eval.suffix_tokens, "predicted behind each context of a text")
       ->check(CLI::Range(1, 1 << 20))
