@@ -47,18 +47,16 @@ void ChosenRows::Choose(const std::span<const SpanResult> results, const std::sp
 }
 
 void ChosenRows::Add(const SpanResult& result, const Sequence& sequence) {
-  const Span& span = result.span;
+  if (!Samples(sequence, result.span)) return;
   const auto known = static_cast<int32_t>(sequence.tokens().size());
-  const bool samples = span.first + span.length - span.drafted == known && sequence.output_left() > 0;
-  if (!samples || span.logits_rows <= span.drafted) return;
   const Request& request = sequence.request();
   kernels::RowChoice choice = ChoiceOf(request);
   TokenCounts counts;
   if (UsesPenalties(request.sampling)) counts = sequence.counts();
-  for (int32_t ahead = 0; ahead <= span.drafted; ++ahead) {
+  for (int32_t ahead = 0; ahead <= result.span.drafted; ++ahead) {
     if (ahead > 0 && UsesPenalties(request.sampling))
       counts.AddOutput(sequence.draft()[static_cast<size_t>(ahead) - 1]);
-    choice.logits = result.logits.row(span.logits_rows - 1 - span.drafted + ahead);
+    choice.logits = result.row_behind(ahead);
     choice.penalised.clear();
     for (const TokenCounts::Count& count : counts.counts()) choice.penalised.push_back({count.token, count.in_output});
     choice.masked.clear();

@@ -63,8 +63,7 @@ bool RowReader::ScorePrompt(Sequence& sequence, const SpanResult& result) {
 }
 
 SampledRow RowReader::SampledOf(const Sequence& sequence, const SpanResult& result, const int32_t right) {
-  const kernels::ChosenRow* const chosen =
-      chosen_.Find(result.logits.row(static_cast<int64_t>(result.logits.rows) - 1 - result.span.drafted + right));
+  const kernels::ChosenRow* const chosen = chosen_.Find(result.row_behind(right));
   if (chosen == nullptr) return sampled_.Take(sequence, result, right);
   if (!chosen->finite) return {};
   Check(chosen->token >= 0, "some usable id is finite and not masked");

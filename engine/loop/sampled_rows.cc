@@ -1,8 +1,7 @@
-// Threads take rows one after another, so that one which comes late leaves its share to the others.
+// Which rows are sampled together, and where each is found again.
 #include "engine/loop/sampled_rows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "engine/sample/logprobs.h"
@@ -10,13 +9,6 @@
 #include "engine/sample/sampler.h"
 
 namespace invar::engine {
-namespace {
-
-const float* RowAt(const SpanResult& result, const int32_t right) {
-  return result.logits.row(static_cast<int64_t>(result.logits.rows) - 1 - result.span.drafted + right);
-}
-
-}  // namespace
 
 void SampledRows::Begin(const std::span<const SpanResult> results, const std::span<const Sequence* const> of) {
   first_.clear();
@@ -24,16 +16,13 @@ void SampledRows::Begin(const std::span<const SpanResult> results, const std::sp
   // Where threads would be left over, the first rows behind drafts come with them.
   const int32_t count = std::max<int32_t>(1, threads() / std::max<int32_t>(1, static_cast<int32_t>(results.size())));
   for (size_t i = 0; i < results.size(); ++i) {
-    const Span& span = results[i].span;
-    const bool ends_in_last = span.first + span.length - span.drafted == static_cast<int32_t>(of[i]->tokens().size());
-    const bool samples = ends_in_last && of[i]->output_left() > 0 && span.logits_rows > span.drafted;
-    if (samples) Add(*of[i], results[i], 0, count, first_);
+    if (Samples(*of[i], results[i].span)) Add(*of[i], results[i], 0, count, first_);
   }
   SampleAll(first_);
 }
 
 SampledRow SampledRows::Take(const Sequence& sequence, const SpanResult& result, const int32_t right) {
-  const float* const at = RowAt(result, right);
+  const float* const at = result.row_behind(right);
   const auto find = [at](std::vector<Row>& rows) {
     const auto by_logits = [](const Row& row, const float* const to) { return row.logits.data() < to; };
     const auto found = std::lower_bound(rows.begin(), rows.end(), at, by_logits);
@@ -53,34 +42,27 @@ void SampledRows::Add(const Sequence& sequence, const SpanResult& result, const 
   const int32_t most = UsesPenalties(sequence.request().sampling) ? 1 : count;
   for (int32_t ahead = 0; ahead < most && right + ahead <= result.span.drafted; ++ahead) {
     to.push_back({.sequence = &sequence,
-                  .logits = {RowAt(result, right + ahead), static_cast<size_t>(result.logits.cols)},
+                  .logits = {result.row_behind(right + ahead), static_cast<size_t>(result.logits.cols)},
                   .ahead = ahead});
   }
 }
 
 void SampledRows::SampleAll(std::vector<Row>& rows) {
-  const auto lanes = std::min(static_cast<size_t>(threads()), rows.size());
-  if (scratches_.size() < lanes) scratches_.resize(lanes);
-  std::atomic<size_t> next = 0;
-  const auto work = [&](const int64_t lane) {
-    for (size_t i = next++; i < rows.size(); i = next++) {
-      rows[i].sampled = Sample(rows[i], scratches_[static_cast<size_t>(lane)]);
-    }
-  };
-  if (lanes > 1) {
-    pool_->ParallelFor(static_cast<int64_t>(lanes), work);
-  } else if (lanes == 1) {
-    work(0);
+  if (pool_ != nullptr && rows.size() > 1) {
+    pool_->ParallelFor(std::ssize(rows), [&](const int64_t i) { SampleOne(rows[static_cast<size_t>(i)]); });
+  } else {
+    for (Row& row : rows) SampleOne(row);
   }
 }
 
-SampledRow SampledRows::Sample(const Row& row, std::vector<float>& scratch) const {
+void SampledRows::SampleOne(Row& row) const {
+  static thread_local std::vector<float> scratch;  // Logits being adjusted.
   // As pool threads do, whoever it is.
   const FlushDenormals flush;
   const Sequence& sequence = *row.sequence;
   const Request& request = sequence.request();
   const auto known = static_cast<int32_t>(sequence.tokens().size());
-  SampledRow sampled;
+  SampledRow& sampled = row.sampled;
   sampled.token = SampleToken({.rows = rows_,
                                .logits = row.logits,
                                .sampling = request.sampling,
@@ -93,7 +75,6 @@ SampledRow SampledRows::Sample(const Row& row, std::vector<float>& scratch) cons
   if (sampled.token.has_value() && WantsLogprob(request.output)) {
     sampled.logprob = MakeLogprob(rows_, row.logits, usable_ids_, *sampled.token, request.output.logprobs.value_or(0));
   }
-  return sampled;
 }
 
 }  // namespace invar::engine

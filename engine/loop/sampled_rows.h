@@ -49,7 +49,7 @@ class SampledRows {
   void Add(const Sequence& sequence, const SpanResult& result, int32_t right, int32_t count,
            std::vector<Row>& to) const;
   void SampleAll(std::vector<Row>& rows);
-  SampledRow Sample(const Row& row, std::vector<float>& scratch) const;
+  void SampleOne(Row& row) const;
   int32_t threads() const { return pool_ == nullptr ? 1 : pool_->threads(); }
 
   // Set at construction.
@@ -58,9 +58,8 @@ class SampledRows {
   const int32_t usable_ids_;
 
   // Kept between steps for their memory; rows by their logits, ascending.
-  std::vector<Row> first_;                     // Of all sequences of the step.
-  std::vector<Row> behind_;                    // Later ones, of the sequence that is being read.
-  std::vector<std::vector<float>> scratches_;  // Logits being adjusted, of each thread.
+  std::vector<Row> first_;   // Of all sequences of the step.
+  std::vector<Row> behind_;  // Later ones, of the sequence that is being read.
 };
 
 }  // namespace invar::engine

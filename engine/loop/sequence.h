@@ -28,6 +28,7 @@
 #include "engine/request.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/stop.h"
+#include "engine/schedule/step.h"
 #include "engine/slow/away_kv.h"
 #include "engine/speculate/speculated_sequence.h"
 #include "engine/transfer/inbound_prefixes.h"
@@ -216,5 +217,11 @@ class Sequence final : public SpeculatedSequence {
   std::optional<TimeNs> first_token_at_;
   std::optional<TimeNs> paused_since_;
 };
+
+// Whether a token of the output is sampled from the last rows of `span`, which the step ran of `sequence`.
+inline bool Samples(const Sequence& sequence, const Span& span) {
+  const bool ends_in_last = span.first + span.length - span.drafted == static_cast<int32_t>(sequence.tokens().size());
+  return ends_in_last && sequence.output_left() > 0 && span.logits_rows > span.drafted;
+}
 
 }  // namespace invar::engine

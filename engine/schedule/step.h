@@ -34,6 +34,11 @@ struct Step {
 
 // What came out of one span: its wanted logits rows [logits_rows, vocabulary], valid until the next forward.
 struct SpanResult {
+  // The row behind `right` tokens of the span's draft, that what comes next is sampled from.
+  const float* row_behind(const int32_t right) const {
+    return logits.row(static_cast<int64_t>(logits.rows) - 1 - span.drafted + right);
+  }
+
   Span span;
   kernels::ConstF32View logits;
   std::span<const std::byte> state_log = {};  // Of a span with a draft on a model with recurrent states.

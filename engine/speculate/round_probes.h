@@ -1,6 +1,5 @@
-// RoundProbes: when rounds that are not expected to pay are tried all the same: acceptance, link and load change, and
-// only rounds can tell. Each try costs, so the pause to the next one grows: at least so many times what the try took,
-// and twice the pause before, within bounds. Pure: times in, a verdict out. Threads: engine thread only.
+// When what is not expected to pay is tried all the same: acceptance, link and load change, and only trying can tell.
+// Each try costs, so a pause follows it. Pure: times in, a verdict out. Threads: engine thread only.
 #pragma once
 
 #include <algorithm>
@@ -10,24 +9,33 @@
 
 namespace invar::engine {
 
-class RoundProbes {
- public:
-  static constexpr int64_t kVerifies = 4;  // That a try ends after.
-  static constexpr TimeNs kFirstPauseNs = 60'000'000'000;
-  static constexpr TimeNs kMostPauseNs = 600'000'000'000;
-  static constexpr TimeNs kMostTryNs = 10'000'000'000;  // A try that nobody comes to verify in ends too.
-  static constexpr int64_t kPauseOverTry = 100;
+// How long it is from a try to the next one: so many times what it took, so many times the pause before, within bounds.
+struct TryPauses {
+  TimeNs first = 0;  // And the least.
+  TimeNs most = kNever;
+  int64_t over_try = 0;
+  int64_t over_pause = 0;
+};
 
-  // Whether to try now. `pays`: rounds are taken anyway. `verifies`: counter of those of rounds.
-  bool Look(const bool pays, const int64_t verifies, const TimeNs now) {
-    if (pays) {
+// The mechanism of both below.
+class Tries {
+ public:
+  static constexpr TimeNs kMostTryNs = 10'000'000'000;  // A try that nobody comes to verify in ends too.
+
+  explicit Tries(const TryPauses& pauses) : pauses_(pauses), pause_(pauses.first) {}
+
+  // Whether to try now. `needless`: it is done anyway. `verifies`: counter of those of rounds; a try ends after
+  // `ends_after`.
+  bool Look(const bool needless, const int64_t ends_after, const int64_t verifies, const TimeNs now) {
+    if (needless) {
       began_ = next_ = kNever;
-      pause_ = kFirstPauseNs;
+      pause_ = pauses_.first;
       return false;
     }
-    if (began_ != kNever) {
-      if (verifies - verifies_ < kVerifies && now - began_ < kMostTryNs) return true;
-      pause_ = std::min(kMostPauseNs, std::max(kPauseOverTry * (now - began_), 2 * pause_));
+    if (under_way()) {
+      if (verifies - verifies_ < ends_after && now - began_ < kMostTryNs) return true;
+      const TimeNs longest = std::max(pauses_.over_try * (now - began_), pauses_.over_pause * pause_);
+      pause_ = std::min(pauses_.most, std::max(pauses_.first, longest));
       began_ = kNever;
       next_ = now + pause_;
     }
@@ -37,45 +45,49 @@ class RoundProbes {
     verifies_ = verifies;
     return true;
   }
+  bool under_way() const { return began_ != kNever; }
 
  private:
+  const TryPauses pauses_;
   TimeNs began_ = kNever;  // The try under way.
   TimeNs next_ = kNever;
-  TimeNs pause_ = kFirstPauseNs;
+  TimeNs pause_;
   int64_t verifies_ = 0;  // When it began.
 };
 
-// DraftTries: when rounds that go without drafts are tried with some, for one round of all. What drafts take and how
-// often they are right is learned of drafts only, and the machine or the text may have changed since. A try takes a
-// 64th of the time at most. Pure, as above.
+// RoundProbes: rounds where plain decoding is expected to be faster.
+class RoundProbes {
+ public:
+  static constexpr int64_t kVerifies = 4;  // That a try ends after.
+  static constexpr TimeNs kFirstPauseNs = 60'000'000'000;
+  static constexpr TimeNs kMostPauseNs = 600'000'000'000;
+  static constexpr TimeNs kMostTryNs = Tries::kMostTryNs;
+  static constexpr int64_t kPauseOverTry = 100;
+
+  // `pays`: rounds are taken anyway.
+  bool Look(const bool pays, const int64_t verifies, const TimeNs now) {
+    return tries_.Look(pays, kVerifies, verifies, now);
+  }
+
+ private:
+  Tries tries_{{.first = kFirstPauseNs, .most = kMostPauseNs, .over_try = kPauseOverTry, .over_pause = 2}};
+};
+
+// DraftTries: drafts where rounds go without, for one round of all. What drafts take and how often they are right is
+// learned of drafts only, and the machine or the text may have changed since. A try takes a 64th of the time at most.
 class DraftTries {
  public:
   static constexpr TimeNs kLeastPauseNs = 5'000'000'000;
   static constexpr int64_t kPauseOverTry = 64;
 
-  // Whether to draft now. `drafts`: rounds do anyway. `in_a_round`: verifies of one round of all.
+  // `drafts`: rounds do anyway. `in_a_round`: verifies of one round of all.
   bool Look(const bool drafts, const int64_t in_a_round, const int64_t verifies, const TimeNs now) {
-    if (drafts) {
-      began_ = next_ = kNever;
-      return false;
-    }
-    if (began_ != kNever) {
-      if (verifies - verifies_ < in_a_round && now - began_ < RoundProbes::kMostTryNs) return true;
-      next_ = now + std::max(kLeastPauseNs, kPauseOverTry * (now - began_));
-      began_ = kNever;
-    }
-    if (next_ == kNever) next_ = now + kLeastPauseNs;
-    if (now < next_) return false;
-    began_ = now;
-    verifies_ = verifies;
-    return true;
+    return tries_.Look(drafts, in_a_round, verifies, now);
   }
-  bool under_way() const { return began_ != kNever; }
+  bool under_way() const { return tries_.under_way(); }
 
  private:
-  TimeNs began_ = kNever;
-  TimeNs next_ = kNever;
-  int64_t verifies_ = 0;  // When it began.
+  Tries tries_{{.first = kLeastPauseNs, .over_try = kPauseOverTry}};
 };
 
 }  // namespace invar::engine
