@@ -26,13 +26,18 @@ class PrefixReceiver {
 
   // What begins the transfer.
   OpenFrame Open() const;
-  // A frame from the producer; gives what is to be answered. After a fault or the end: nothing happens.
+  // A frame from the producer; gives what is to be answered. After a fault or the end nothing happens, but that the
+  // answer to what GiveUp says is noted.
   std::vector<ConsumerFrame> On(const ProducerFrame& frame);
-  // The transfer ends without a commit.
+  // The transfer ends without a commit, and the producer cannot be told or need not be.
   void Fail(TransferFault fault, std::string why);
+  // Alike, and what tells the producer. Nothing where it has ended.
+  std::vector<ConsumerFrame> GiveUp(TransferFault fault, std::string why);
 
   bool is_complete() const { return state_ == State::kComplete; }
   bool has_ended() const { return is_complete() || fault_.has_value(); }
+  // The producer was told that we gave up, and has let go.
+  bool is_released() const { return is_released_; }
   // What came of it. Requires: has_ended; once.
   FetchedPrefix Take();
 
@@ -48,8 +53,8 @@ class PrefixReceiver {
   std::optional<std::string> WhyRefused(const ManifestFrame& manifest) const;
   void TakeMemory(const ManifestFrame& manifest);
   std::vector<ConsumerFrame> OnChunk(const ChunkFrame& chunk);
+  std::vector<ConsumerFrame> OnAbortAck(const AbortAckFrame& ack);
   std::vector<ConsumerFrame> OnCommit(const CommitFrame& commit);
-  std::vector<ConsumerFrame> Refuse(TransferFault fault, std::string why);
 
   // Set at construction.
   const Options options_;
@@ -57,6 +62,7 @@ class PrefixReceiver {
 
   State state_ = State::kOpened;
   std::optional<TransferFault> fault_;
+  bool is_released_ = false;
   std::string why_;
   cache::PrefixImage image_;
   CodedPrefix coded_;

@@ -1,6 +1,7 @@
 // PrefixSender: the producer's side of one transfer as a state machine of frames (transfer_protocol.h). Who drives it
 // brings the frames that came, the prefix once it is there, and takes what is to be sent next.
-//   Open -> (the driver finds or computes it) -> Offer* -> Next* with Offer* and On* between -> ended
+//   Open -> (the driver finds or computes it) -> Offer* -> Next* with Offer* and On* between -> acknowledged, or
+//   aborted: nothing is offered any more, Next gives the answer, and then it is released
 // Threads: its driver's, one at a time.
 #pragma once
 
@@ -35,25 +36,31 @@ class PrefixSender {
   // Memory that the copy of the prefix takes while it is on its way. Requires: Open.
   int64_t prefix_bytes() const { return prefix_bytes_; }
   // What goes out now, as far as credits reach; parts in order, while the rest is computed. Requires: Open; the prefix
-  // reaches further than the consumer is.
+  // reaches further than the consumer is; it was not aborted.
   void Offer(PrefixPart part);
-  // A frame from the consumer. Errors end the transfer: INVALID_ARGUMENT (it does not follow the protocol), CANCELLED
-  // (the consumer gave up).
+  // A frame from the consumer. Effects: an Abort lets go of what was offered. Errors end the transfer: INVALID_ARGUMENT
+  // (it does not follow the protocol).
   Status On(const ConsumerFrame& frame);
   // The next frame; nullopt: none before something comes.
   std::optional<ProducerFrame> Next();
 
   // The consumer has all and said so.
   bool acknowledged() const { return acknowledged_; }
+  // The consumer gave up, and why.
+  const std::optional<AbortFrame>& aborted() const { return aborted_; }
+  // Its answer was taken: there is nothing more to say.
+  bool released() const { return state_ == State::kReleased; }
   int64_t sent_bytes() const { return sent_bytes_; }
   // Of the memory that holds what was offered. It lies here once: parts stay where they came in, and go as they are
   // sent.
   int64_t memory_bytes() const;
 
  private:
-  enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted };
+  enum class State { kNew, kOpen, kOffered, kAnnounced, kGranted, kCommitted, kReleased };
   Status CheckWhoAsks(const OpenFrame& open);
   int64_t BytesOf(const OpenFrame& open) const;
+  Status OnAbort(const AbortFrame& abort);
+  void LetGo();
   Status OnGrant(const GrantFrame& grant);
   Status OnCredit(uint64_t epoch, int64_t bytes);
   // What a prefix that was offered in parts has of a layer and has not sent: chunks go in the order of each queue.
@@ -81,6 +88,7 @@ class PrefixSender {
   int64_t prefix_bytes_ = 0;
   State state_ = State::kNew;
   bool acknowledged_ = false;
+  std::optional<AbortFrame> aborted_;
   std::optional<cache::PrefixImage> image_;  // Of a prefix that lay ready,
   std::vector<Layer> layers_;                // and else the layers of the stack or of the identity.
   bool is_whole_ = false;

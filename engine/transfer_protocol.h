@@ -8,8 +8,11 @@
 //   Credit {epoch, bytes}*        ->
 //                                 <- Commit {epoch, chunks, root}
 //   Ack {epoch}                   ->
-// Heartbeats go both ways while nothing else does; Abort ends it from the consumer's side, a status from the
-// producer's. Nothing of it is visible to anybody before the commit was checked.
+// Heartbeats go both ways while nothing else does. A status ends it from the producer's side; from the consumer's, at
+// any time after Open:
+//   Abort {epoch, reason, why}    ->                              it lets go of all that it has for it, at once
+//                                 <- AbortAck {epoch}             the last frame; what crossed the Abort means nothing
+// Nothing of it is visible to anybody before the commit was checked.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -131,8 +135,20 @@ struct CreditFrame {
 struct AckFrame {
   uint64_t epoch = 0;
 };
+// Why a consumer gives up.
+enum class AbortReason : int32_t {
+  kUnwanted,  // Nobody waits for it any more.
+  kRefused,   // The manifest is of another model, version or layout,
+  kNoRoom,    // or of more than may be under way there.
+  kDamaged,   // A checksum, or the hash of all.
+  kProtocol,  // What came is not what comes next.
+};
+inline constexpr size_t kAbortReasons = 5;
+std::string_view NameOf(AbortReason reason);  // "unwanted": for metrics and words.
 struct AbortFrame {
-  std::string why;
+  uint64_t epoch = 0;
+  AbortReason reason = AbortReason::kUnwanted;
+  std::string why = {};
 };
 
 // --- From the producer ---
@@ -159,10 +175,14 @@ struct CommitFrame {
   Digest root{};  // RootHash over all chunks.
 };
 
+struct AbortAckFrame {
+  uint64_t epoch = 0;
+};
+
 struct HeartbeatFrame {};  // Either's.
 
 using ConsumerFrame = std::variant<OpenFrame, GrantFrame, CreditFrame, HeartbeatFrame, AckFrame, AbortFrame>;
-using ProducerFrame = std::variant<ManifestFrame, ChunkFrame, CommitFrame, HeartbeatFrame>;
+using ProducerFrame = std::variant<ManifestFrame, ChunkFrame, CommitFrame, HeartbeatFrame, AbortAckFrame>;
 
 // CRC-32C over nine words (int64, little endian: epoch, index, kind, layer, token begin, token end, offset, payload
 // bytes, codec), then the bytes.

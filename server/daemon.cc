@@ -320,6 +320,7 @@ std::string Daemon::MetricsText() const {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();
     snapshot.engine = model->engine->Stats();
+    if (model->prefixes != nullptr) snapshot.aborts = model->prefixes->aborts();
     if (model->parts.backend != nullptr) snapshot.kernel_scratch_bytes = model->parts.backend->scratch_bytes();
     snapshot.serving = !gate_.draining();
   }

@@ -67,7 +67,8 @@ struct MetricsSnapshot {
   int64_t connections_open = 0;
   OpenCalls::Report calls;
   PreparingReport preparing;
-  TransferCounts transfer;  // Of prefixes that others asked for.
+  TransferCounts transfer;  // Of prefixes that others asked for,
+  TransferAborts aborts;    // and of those that were asked of others.
   int64_t kernel_scratch_bytes = 0;
   MetricEvents events;  // Metrics fills it in.
 };

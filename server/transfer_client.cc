@@ -27,6 +27,10 @@ using engine::TransferFault;
 namespace {
 
 constexpr int64_t kPemBytesMax = int64_t{1} << 20;
+// Who was told that we gave up answers within this, or is cut: a round trip and what is on its way, while a thread of
+// ours is bound.
+constexpr TimeNs kAbortPatience = engine::kTransferBeatNs;
+constexpr const char kUnwanted[] = "nobody waits for it any more";
 // A producer that came back is found again within this.
 constexpr int kReconnectMsMax = 2'000;
 
@@ -102,8 +106,9 @@ struct TransferClient::Producer {
 // write may block for as long as the producer takes nothing, so nobody beats for two.
 class TransferClient::Stream {
  public:
-  Stream(Producer& producer, const std::string& authorization, const TimeNs deadline, const Clock& clock)
-      : clock_(clock), heard_at_(clock.Now()), sent_at_(clock.Now()) {
+  Stream(Producer& producer, const std::string& authorization, const uint64_t epoch, const TimeNs deadline,
+         const Clock& clock)
+      : clock_(clock), epoch_(epoch), heard_at_(clock.Now()), sent_at_(clock.Now()) {
     context_.set_deadline(TimeOfDay(deadline, clock));
     if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
     rpc_ = producer.stub->FetchPrefix(&context_);
@@ -115,6 +120,12 @@ class TransferClient::Stream {
     heard_at_ = clock_.Now();
     return true;
   }
+  void Open(const engine::OpenFrame& frame, const OpenExtras& extras) {
+    Write(frame, extras);
+    const MutexLock lock(mu_);
+    is_open_ = true;
+    changed_.NotifyAll();
+  }
   void Write(const engine::ConsumerFrame& frame, const OpenExtras& extras = {}) {
     while (is_writing_.exchange(true)) is_writing_.wait(true);
     WriteNow(frame, extras);
@@ -124,18 +135,32 @@ class TransferClient::Stream {
     {
       const MutexLock lock(mu_);
       is_over_ = true;
-      over_.NotifyAll();
+      changed_.NotifyAll();
     }
     beats_.join();
     rpc_->WritesDone();
     return rpc_->Finish();
   }
 
-  // Who was silent for the lease is cut.
-  void CutIfSilent(const TimeNs now, const TimeNs lease) {
+  // Who was silent for the lease is cut, and who has not answered an Abort.
+  void CutIfOverdue(const TimeNs now, const TimeNs lease) {
+    if (now >= answers_by_) return Cut();
     if (now - heard_at_ <= lease) return;
     is_silent_ = true;
     Cut();
+  }
+  // We give up: the producer has so long to answer what tells it so.
+  void ExpectRelease() {
+    TimeNs never = kNever;
+    answers_by_.compare_exchange_strong(never, clock_.Now() + kAbortPatience);
+  }
+  bool expects_release() const { return answers_by_ != kNever; }
+  // Tells the producer that nobody waits any more. Never waits.
+  void GiveUp() {
+    ExpectRelease();
+    const MutexLock lock(mu_);
+    gives_up_ = true;
+    changed_.NotifyAll();
   }
   void Cut() { context_.TryCancel(); }
   bool is_silent() const { return is_silent_; }
@@ -143,10 +168,19 @@ class TransferClient::Stream {
  private:
   void BeatUntilOver() {
     for (;;) {
+      bool gives_up = false;
       {
         const MutexLock lock(mu_);
-        if (!is_over_) over_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
+        if (!is_over_ && !(is_open_ && gives_up_)) {
+          changed_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
+        }
         if (is_over_) return;
+        if (!is_open_) continue;
+        gives_up = std::exchange(gives_up_, false);
+      }
+      if (gives_up) {
+        Write(engine::AbortFrame{.epoch = epoch_, .why = kUnwanted});
+        continue;
       }
       // A write that does not go out is the producer's silence.
       if (clock_.Now() - sent_at_ < engine::kTransferBeatNs || is_writing_.exchange(true)) continue;
@@ -161,16 +195,20 @@ class TransferClient::Stream {
   }
 
   const Clock& clock_;
+  const uint64_t epoch_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ConsumerMessage, v1::ProducerMessage>> rpc_;
   std::atomic<bool> is_writing_ = false;
   std::atomic<bool> is_silent_ = false;
   std::atomic<TimeNs> heard_at_;
   std::atomic<TimeNs> sent_at_;
+  std::atomic<TimeNs> answers_by_ = kNever;
   Mutex mu_;
-  CondVar over_;
+  CondVar changed_;
   bool is_over_ GUARDED_BY(mu_) = false;
-  std::thread beats_;  // Last: it uses all above.
+  bool is_open_ GUARDED_BY(mu_) = false;   // Its Open has gone out, before which nothing goes.
+  bool gives_up_ GUARDED_BY(mu_) = false;  // And has not said so yet.
+  std::thread beats_;                      // Last: it uses all above.
 };
 
 struct TransferClient::Job {
@@ -283,7 +321,12 @@ void TransferClient::Cancel(const int64_t ticket) {
     job->second->is_cancelled = true;
     if (const auto open = streams_.find(ticket); open != streams_.end()) stream = open->second;
   }
-  if (stream != nullptr) stream->Cut();
+  if (stream != nullptr) stream->GiveUp();
+}
+
+TransferAborts TransferClient::aborts() const {
+  const MutexLock lock(mu_);
+  return aborts_;
 }
 
 void TransferClient::Work() {
@@ -475,41 +518,46 @@ FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::Prefix
                                    .credit_bytes = config_.credit_bytes,
                                    .bytes_max = config_.bytes_max / config_.parallel},
                                   want);
-  const auto stream = std::make_shared<Stream>(producer, authorization_, want.deadline, clock_);
+  const auto stream = std::make_shared<Stream>(producer, authorization_, epoch, want.deadline, clock_);
   {
     const MutexLock lock(mu_);
     streams_.emplace(job.ticket, stream);
   }
   // Who cancelled before has not seen the stream.
   if (job.is_cancelled) stream->Cut();
-  stream->Write(receiver.Open(), {.request_id = want.request_id,
-                                  .timeout_ms = std::max<TimeNs>(1, (want.deadline - clock_.Now()) / 1'000'000)});
+  stream->Open(receiver.Open(), {.request_id = want.request_id,
+                                 .timeout_ms = std::max<TimeNs>(1, (want.deadline - clock_.Now()) / 1'000'000)});
   bool has_come = false;
   TimeNs first_chunk = 0;
   int64_t first_bytes = 0;
   const TimeNs begin = clock_.Now();
   v1::ProducerMessage message;
-  while (!receiver.has_ended() && stream->Read(message)) {
+  while (!receiver.is_complete() && !receiver.is_released() && stream->Read(message)) {
     has_come = true;
     if (first_chunk == 0 && message.has_chunk()) {
       first_chunk = clock_.Now();
       first_bytes = std::ssize(message.chunk().payload());
     }
+    // The thread that beats tells the producer.
+    if (job.is_cancelled) receiver.Fail(TransferFault::kLate, kUnwanted);
     const StatusOr<engine::ProducerFrame> frame = ToFrame(message);
-    if (!frame.ok()) {
-      receiver.Fail(TransferFault::kProtocol, frame.status().message());
-      break;
-    }
-    for (const engine::ConsumerFrame& answer : receiver.On(*frame)) stream->Write(answer);
+    const std::vector<engine::ConsumerFrame> answers =
+        frame.ok() ? receiver.On(*frame) : receiver.GiveUp(TransferFault::kProtocol, frame.status().message());
+    if (receiver.has_ended() && !receiver.is_complete()) stream->ExpectRelease();
+    for (const engine::ConsumerFrame& answer : answers) stream->Write(answer);
   }
   const TimeNs end = clock_.Now();
-  // What was refused may still be coming.
-  if (receiver.has_ended() && !receiver.is_complete()) stream->Cut();
+  // Whoever was told and does not let go may still be sending.
+  if (receiver.has_ended() && !receiver.is_complete() && !receiver.is_released()) stream->Cut();
   const grpc::Status status = stream->Finish();  // May be cut too, where a write is still out.
   {
     const MutexLock lock(mu_);
     streams_.erase(job.ticket);
+    if (stream->expects_release() && !receiver.is_complete()) {
+      ++(receiver.is_released() ? aborts_.answered : aborts_.unanswered);
+    }
   }
+  if (job.is_cancelled) receiver.Fail(TransferFault::kLate, kUnwanted);
   if (!receiver.has_ended()) {
     const TransferFault fault = stream->is_silent() ? TransferFault::kSilent : FaultOf(status, has_come);
     receiver.Fail(fault, stream->is_silent() ? "nothing was heard of it" : status.error_message());
@@ -561,7 +609,7 @@ void TransferClient::CutTheSilent() {
       for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
     }
     const TimeNs now = clock_.Now();
-    for (const std::shared_ptr<Stream>& stream : streams) stream->CutIfSilent(now, lease);
+    for (const std::shared_ptr<Stream>& stream : streams) stream->CutIfOverdue(now, lease);
   }
 }
 

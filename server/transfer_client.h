@@ -1,9 +1,9 @@
 // The consumer's end of transfers: a PrefixSource of the engine that fetches from the producers of the configuration,
 // one thread a prefix, and one that beats. Frames go to a state machine (engine/prefix_receiver.h); one more thread
-// cuts streams whose producer is silent. A producer that fails is left alone for a while (base/circuit_breaker.h), and
-// another one is asked. Threads: any.
-// Locks: mu_, a producer's, a stream's and that of answers to quotes. No thread holds two of them, nor one of them
-// while it calls `done`, gRPC or a state machine.
+// cuts streams whose producer is silent, or was told that we gave up and does not answer. A producer that fails is left
+// alone for a while (base/circuit_breaker.h), and another one is asked. Threads: any. Locks: mu_, a producer's, a
+// stream's and that of answers to quotes. No thread holds two of them, nor one of them while it calls `done`, gRPC or a
+// state machine.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -27,6 +27,7 @@
 #include "engine/prefix_source.h"
 #include "engine/transfer_protocol.h"
 #include "server/name_watch.h"
+#include "server/transfer_counts.h"
 
 namespace invar::server {
 
@@ -41,6 +42,8 @@ class TransferClient final : public engine::PrefixSource {
 
   void Fetch(int64_t ticket, engine::PrefixWant want, Done done) override;
   void Cancel(int64_t ticket) override;
+
+  TransferAborts aborts() const;
 
  private:
   struct Producer;
@@ -72,7 +75,7 @@ class TransferClient final : public engine::PrefixSource {
   std::string authorization_;  // Empty: none is sent.
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar work_;
   CondVar watch_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
@@ -83,6 +86,7 @@ class TransferClient final : public engine::PrefixSource {
   size_t next_producer_ GUARDED_BY(mu_) = 0;
   uint64_t last_epoch_ GUARDED_BY(mu_);
   bool closing_ GUARDED_BY(mu_) = false;
+  TransferAborts aborts_ GUARDED_BY(mu_);
   std::vector<std::thread> threads_;  // Behind what they use.
   std::unique_ptr<NameWatch> names_;  // Alike.
 };

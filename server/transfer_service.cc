@@ -102,7 +102,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
       const MutexLock lock(service_.calls_mu_);
       service_.calls_.erase(serial_);
     }
-    if (held_bytes_ > 0) service_.GiveBack(held_for_, held_bytes_);
+    GiveBackHeld();
     Leave();
   }
   // Who beats, but takes nothing, keeps the copy of its prefix.
@@ -115,7 +115,8 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     const std::optional<Outcome> outcome = WorkOff(mail);
     if (!outcome.has_value()) return false;
     if (exported_ != nullptr) exported_->Cancel();
-    service_.Count(outcome->end, sender_ != nullptr ? sender_->sent_bytes() : 0);
+    service_.Count(outcome->end, sender_ != nullptr ? sender_->sent_bytes() : 0,
+                   is_aborted() ? sender_->aborted()->reason : engine::AbortReason::kUnwanted);
     ServedCall::End(outcome->status);
     return true;
   }
@@ -136,6 +137,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     if (mail.refused.has_value()) return Outcome{TransferService::End::kRefused, *mail.refused};
     if (mail.written.has_value()) is_writing_ = false;
     for (StatusOr<engine::PrefixPart>& part : mail.parts) {
+      if (is_aborted()) break;
       if (!part.ok()) return Outcome{TransferService::End::kFailed, part.status()};
       sender_->Offer(*std::move(part));
     }
@@ -155,6 +157,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     }
     if (sender_ != nullptr) {
       if (sender_->acknowledged()) return Outcome{TransferService::End::kSent, OkStatus()};
+      if (sender_->released()) return Aborted();
       if (std::optional<engine::ProducerFrame> frame = sender_->Next(); frame.has_value()) {
         Write(*std::move(frame));
         return std::nullopt;
@@ -181,7 +184,22 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     } else if (Status s = sender_->On(*frame); !s.ok()) {
       return Outcome{TransferService::End::kAbandoned, std::move(s)};
     }
+    if (is_aborted()) LetGo();
     return std::nullopt;
+  }
+
+  bool is_aborted() const { return sender_ != nullptr && sender_->aborted().has_value(); }
+  // Before the consumer is told so.
+  void LetGo() {
+    if (exported_ != nullptr) exported_->Cancel();
+    GiveBackHeld();
+  }
+  void GiveBackHeld() {
+    if (held_bytes_ > 0) service_.GiveBack(held_for_, std::exchange(held_bytes_, 0));
+  }
+  Outcome Aborted() const {
+    return {TransferService::End::kAborted,
+            Status(StatusCode::kCancelled, "the consumer gave up: " + sender_->aborted()->why)};
   }
 
   // One message is read after another into the same memory, which is as large as the largest yet: the Open's tokens.
@@ -241,6 +259,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
   Outcome ReaderGone() const {
     // It may go before the last write is told to be done.
     if (sender_ != nullptr && sender_->acknowledged()) return {TransferService::End::kSent, OkStatus()};
+    if (is_aborted()) return Aborted();
     return {TransferService::End::kAbandoned, Status(StatusCode::kCancelled, "the consumer went away")};
   }
 
@@ -316,7 +335,7 @@ void TransferService::GiveBack(const std::string& tenant, const int64_t bytes) {
   if (held->second == 0) held_.erase(held);
 }
 
-void TransferService::Count(const End end, const int64_t bytes) {
+void TransferService::Count(const End end, const int64_t bytes, const engine::AbortReason reason) {
   const MutexLock lock(mu_);
   counts_.bytes += bytes;
   switch (end) {
@@ -328,6 +347,9 @@ void TransferService::Count(const End end, const int64_t bytes) {
       return;
     case End::kFailed:
       ++counts_.failed;
+      return;
+    case End::kAborted:
+      ++counts_.aborted[static_cast<size_t>(reason)];
       return;
     case End::kAbandoned:
       ++counts_.abandoned;

@@ -40,7 +40,7 @@ class TransferService final : public v1::TransferService::CallbackService {
  private:
   class FetchCall;
   class FetchTurns;
-  enum class End { kSent, kRefused, kFailed, kAbandoned, kExpired };
+  enum class End { kSent, kRefused, kFailed, kAborted, kAbandoned, kExpired };
 
   // Ends `call` with what a fetch would find, or with the error.
   void Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call);
@@ -49,7 +49,8 @@ class TransferService final : public v1::TransferService::CallbackService {
   // Memory for the copy of a prefix of `tenant`, which has its share. Errors: RESOURCE_EXHAUSTED.
   Status Take(const std::string& tenant, int64_t bytes);
   void GiveBack(const std::string& tenant, int64_t bytes);
-  void Count(End end, int64_t bytes);
+  // `reason`: of kAborted.
+  void Count(End end, int64_t bytes, engine::AbortReason reason);
   void Beat();
 
   CallGate& gate_;

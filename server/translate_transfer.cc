@@ -22,6 +22,7 @@ constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kPointBytesMax = 128;
 constexpr int kLayersMax = 1024;
 constexpr size_t kWhyBytesMax = 1024;
+constexpr int kFirstReason = v1::ABORT_UNWANTED;
 
 Status NoFrame() { return InvalidArgument("frame: give one", "frame"); }
 
@@ -101,6 +102,17 @@ StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, 
   return engine::ConsumerFrame(std::move(frame));
 }
 
+StatusOr<engine::ConsumerFrame> AbortFrom(const v1::ConsumerMessage::Abort& abort) {
+  const int64_t reason = int64_t{abort.reason()} - kFirstReason;
+  if (reason < 0 || reason >= static_cast<int64_t>(engine::kAbortReasons)) {
+    return InvalidArgument(fmt::format("abort.reason: {} is none that is known", static_cast<int>(abort.reason())),
+                           "abort.reason");
+  }
+  return engine::ConsumerFrame(engine::AbortFrame{.epoch = abort.epoch(),
+                                                  .reason = static_cast<engine::AbortReason>(reason),
+                                                  .why = abort.why().substr(0, kWhyBytesMax)});
+}
+
 }  // namespace
 
 StatusOr<engine::OpenFrame> OpenOf(const v1::QuoteRequest& request) {
@@ -135,6 +147,9 @@ v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtr
                         [&](const engine::HeartbeatFrame&) { message.mutable_heartbeat(); },
                         [&](const engine::AckFrame& ack) { message.mutable_ack()->set_epoch(ack.epoch); },
                         [&](const engine::AbortFrame& abort) {
+                          message.mutable_abort()->set_epoch(abort.epoch);
+                          message.mutable_abort()->set_reason(
+                              static_cast<v1::AbortReason>(static_cast<int>(abort.reason) + kFirstReason));
                           message.mutable_abort()->set_why(abort.why.substr(0, kWhyBytesMax));
                         }},
              frame);
@@ -172,6 +187,7 @@ v1::ProducerMessage ToMessage(engine::ProducerFrame frame) {
                           proto.set_chunks(commit.chunks);
                           proto.set_root(std::string(commit.root.begin(), commit.root.end()));
                         },
+                        [&](const engine::AbortAckFrame& ack) { message.mutable_abort_ack()->set_epoch(ack.epoch); },
                         [&](const engine::HeartbeatFrame&) { message.mutable_heartbeat(); }},
              frame);
   return message;
@@ -193,7 +209,7 @@ StatusOr<engine::ConsumerFrame> ToFrame(const v1::ConsumerMessage& message, Open
     case Message::kAck:
       return engine::ConsumerFrame(engine::AckFrame{.epoch = message.ack().epoch()});
     case Message::kAbort:
-      return engine::ConsumerFrame(engine::AbortFrame{message.abort().why().substr(0, kWhyBytesMax)});
+      return AbortFrom(message.abort());
     case Message::FRAME_NOT_SET:
       break;
   }
@@ -243,6 +259,8 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
     }
     case Message::kHeartbeat:
       return engine::ProducerFrame(engine::HeartbeatFrame{});
+    case Message::kAbortAck:
+      return engine::ProducerFrame(engine::AbortAckFrame{.epoch = message.abort_ack().epoch()});
     case Message::FRAME_NOT_SET:
       break;
   }

@@ -11,6 +11,24 @@
 #include "cache/state_shape.h"
 
 namespace invar::engine {
+namespace {
+
+AbortReason ReasonOf(const TransferFault fault) {
+  switch (fault) {
+    case TransferFault::kRefused:
+      return AbortReason::kRefused;
+    case TransferFault::kNoRoom:
+      return AbortReason::kNoRoom;
+    case TransferFault::kDamaged:
+      return AbortReason::kDamaged;
+    case TransferFault::kProtocol:
+      return AbortReason::kProtocol;
+    default:
+      return AbortReason::kUnwanted;
+  }
+}
+
+}  // namespace
 
 OpenFrame PrefixReceiver::Open() const {
   OpenFrame open{.identity = options_.identity,
@@ -26,6 +44,7 @@ OpenFrame PrefixReceiver::Open() const {
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::On(const ProducerFrame& frame) {
+  if (const auto* const ack = std::get_if<AbortAckFrame>(&frame); ack != nullptr) return OnAbortAck(*ack);
   if (has_ended() || std::holds_alternative<HeartbeatFrame>(frame)) return {};
   if (const auto* const chunk = std::get_if<ChunkFrame>(&frame); chunk != nullptr) return OnChunk(*chunk);
   if (const auto* const manifest = std::get_if<ManifestFrame>(&frame); manifest != nullptr) {
@@ -42,9 +61,16 @@ void PrefixReceiver::Fail(const TransferFault fault, std::string why) {
   coded_ = {};
 }
 
-std::vector<ConsumerFrame> PrefixReceiver::Refuse(const TransferFault fault, std::string why) {
+std::vector<ConsumerFrame> PrefixReceiver::GiveUp(const TransferFault fault, std::string why) {
+  if (has_ended()) return {};
   Fail(fault, std::move(why));
-  return {AbortFrame{why_}};
+  return {AbortFrame{.epoch = options_.epoch, .reason = ReasonOf(fault), .why = why_}};
+}
+
+std::vector<ConsumerFrame> PrefixReceiver::OnAbortAck(const AbortAckFrame& ack) {
+  if (!has_ended()) return GiveUp(TransferFault::kProtocol, "an answer to what was not said");
+  is_released_ = fault_.has_value() && ack.epoch == options_.epoch;
+  return {};
 }
 
 FetchedPrefix PrefixReceiver::Take() {
@@ -100,7 +126,7 @@ std::optional<PrefixReceiver::Refusal> PrefixReceiver::WhyNot(const ManifestFram
 
 // Sizes from outside are compared before memory is taken by them.
 std::vector<ConsumerFrame> PrefixReceiver::OnManifest(const ManifestFrame& manifest) {
-  if (std::optional<Refusal> no = WhyNot(manifest); no.has_value()) return Refuse(no->fault, std::move(no->why));
+  if (std::optional<Refusal> no = WhyNot(manifest); no.has_value()) return GiveUp(no->fault, std::move(no->why));
   plan_ = manifest.codec == ChunkCodec::kScd
               ? ChunkPlan(manifest, want_.profile->profile.shape, want_.profile->profile.points[want_.point])
               : ChunkPlan(manifest);
@@ -128,16 +154,16 @@ void PrefixReceiver::TakeMemory(const ManifestFrame& manifest) {
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
-  if (state_ != State::kGranted) return Refuse(TransferFault::kProtocol, "a chunk that was not granted");
+  if (state_ != State::kGranted) return GiveUp(TransferFault::kProtocol, "a chunk that was not granted");
   bytes_ += static_cast<int64_t>(chunk.bytes.size());
-  if (chunk.epoch != options_.epoch) return Refuse(TransferFault::kProtocol, "a chunk of another epoch");
+  if (chunk.epoch != options_.epoch) return GiveUp(TransferFault::kProtocol, "a chunk of another epoch");
   if (next_ >= plan_.count() || chunk.header != plan_.At(next_) ||
       static_cast<int64_t>(chunk.bytes.size()) != chunk.header.bytes) {
-    return Refuse(TransferFault::kProtocol, fmt::format("chunk {} is not what comes next", chunk.header.index));
+    return GiveUp(TransferFault::kProtocol, fmt::format("chunk {} is not what comes next", chunk.header.index));
   }
   const std::span<const std::byte> bytes = std::as_bytes(std::span(chunk.bytes));
   if (chunk.crc32c != ChecksumOf(options_.epoch, chunk.header, bytes)) {
-    return Refuse(TransferFault::kDamaged, fmt::format("the checksum of chunk {} is wrong", next_));
+    return GiveUp(TransferFault::kDamaged, fmt::format("the checksum of chunk {} is wrong", next_));
   }
   if (chunk.header.kind == ChunkKind::kCodes) {
     std::ranges::copy(bytes, coded_.layers[static_cast<size_t>(chunk.header.layer)].begin() + chunk.header.offset);
@@ -158,10 +184,10 @@ std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
 
 std::vector<ConsumerFrame> PrefixReceiver::OnCommit(const CommitFrame& commit) {
   if (state_ != State::kGranted || commit.epoch != options_.epoch || commit.chunks != next_ || next_ != plan_.count()) {
-    return Refuse(TransferFault::kProtocol, fmt::format("a commit after {} of {} chunks", next_, plan_.count()));
+    return GiveUp(TransferFault::kProtocol, fmt::format("a commit after {} of {} chunks", next_, plan_.count()));
   }
   if (!EqualConstantTime(commit.root, root_->Finish())) {
-    return Refuse(TransferFault::kDamaged, "the hash of all chunks is wrong");
+    return GiveUp(TransferFault::kDamaged, "the hash of all chunks is wrong");
   }
   state_ = State::kComplete;
   return {AckFrame{.epoch = options_.epoch}};

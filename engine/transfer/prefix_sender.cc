@@ -92,7 +92,8 @@ int64_t PrefixSender::BytesOf(const OpenFrame& open) const {
 }
 
 void PrefixSender::Offer(PrefixPart part) {
-  Check(state_ != State::kNew && !is_whole_, "a prefix is offered after it was asked for, until it is whole");
+  Check(state_ != State::kNew && !is_whole_ && !aborted_.has_value(),
+        "a prefix is offered after it was asked for, until it is whole");
   is_whole_ = IsLast(part);
   if (auto* const image = std::get_if<cache::PrefixImage>(&part); image != nullptr) {
     OfferImage(std::move(*image));
@@ -169,10 +170,9 @@ int64_t PrefixSender::memory_bytes() const {
 }
 
 Status PrefixSender::On(const ConsumerFrame& frame) {
-  if (std::holds_alternative<HeartbeatFrame>(frame)) return OkStatus();
-  if (const auto* const abort = std::get_if<AbortFrame>(&frame); abort != nullptr) {
-    return Status(StatusCode::kCancelled, "the consumer gave up: " + abort->why);
-  }
+  // What crossed the answer to an Abort means nothing.
+  if (std::holds_alternative<HeartbeatFrame>(frame) || aborted_.has_value()) return OkStatus();
+  if (const auto* const abort = std::get_if<AbortFrame>(&frame); abort != nullptr) return OnAbort(*abort);
   if (const auto* const grant = std::get_if<GrantFrame>(&frame); grant != nullptr) return OnGrant(*grant);
   if (const auto* const credit = std::get_if<CreditFrame>(&frame); credit != nullptr) {
     return OnCredit(credit->epoch, credit->bytes);
@@ -185,6 +185,20 @@ Status PrefixSender::On(const ConsumerFrame& frame) {
     return OkStatus();
   }
   return Protocol("open", "comes once");
+}
+
+Status PrefixSender::OnAbort(const AbortFrame& abort) {
+  if ((state_ == State::kGranted || state_ == State::kCommitted) && abort.epoch != epoch_) {
+    return Protocol("abort.epoch", "wants the epoch that was granted");
+  }
+  aborted_ = abort;
+  LetGo();
+  return OkStatus();
+}
+
+void PrefixSender::LetGo() {
+  image_.reset();
+  layers_.clear();
 }
 
 Status PrefixSender::OnGrant(const GrantFrame& grant) {
@@ -208,6 +222,10 @@ Status PrefixSender::OnCredit(const uint64_t epoch, const int64_t bytes) {
 }
 
 std::optional<ProducerFrame> PrefixSender::Next() {
+  if (aborted_.has_value()) {
+    if (std::exchange(state_, State::kReleased) == State::kReleased) return std::nullopt;
+    return AbortAckFrame{.epoch = aborted_->epoch};
+  }
   if (state_ == State::kOffered) {
     state_ = State::kAnnounced;
     return manifest_;
@@ -216,8 +234,7 @@ std::optional<ProducerFrame> PrefixSender::Next() {
   if (next_ == plan_.count()) {
     if (!is_whole_) return std::nullopt;  // All is there, and the run that made it may still fail.
     state_ = State::kCommitted;
-    image_.reset();
-    layers_.clear();
+    LetGo();
     return CommitFrame{.epoch = epoch_, .chunks = next_, .root = root_->Finish()};
   }
   if (const ChunkHeader next = plan_.At(next_); next.bytes > credit_bytes_ || !IsThere(next)) return std::nullopt;

@@ -152,6 +152,22 @@ std::optional<IdentityDifference> CodedDifferenceOf(const TransferIdentity& cons
   return out;
 }
 
+std::string_view NameOf(const AbortReason reason) {
+  switch (reason) {
+    case AbortReason::kUnwanted:
+      return "unwanted";
+    case AbortReason::kRefused:
+      return "refused";
+    case AbortReason::kNoRoom:
+      return "no_room";
+    case AbortReason::kDamaged:
+      return "damaged";
+    case AbortReason::kProtocol:
+      return "protocol";
+  }
+  return "";
+}
+
 uint32_t ChecksumOf(const uint64_t epoch, const ChunkHeader& header, const std::span<const std::byte> bytes) {
   const HeaderWords words = WordsOf(epoch, header);
   return Crc32c(bytes, Crc32c(std::as_bytes(std::span(words))));

@@ -317,6 +317,50 @@ TEST_F(TransferBetweenDaemons, ACopyStaysNoLongerThanItsConsumerWaits) {
   EXPECT_EQ(MetricSum(producer.daemon().MetricsText(), "invar_transfer_abandoned_total"), 1);
 }
 
+// Before anything was computed for it, and with chunks on their way: what was held is free when the answer comes.
+TEST_F(TransferBetweenDaemons, AnAbortFreesWhatIsHeldBeforeItIsAnswered) {
+  for (const bool is_granted : {false, true}) {
+    SCOPED_TRACE(is_granted);
+    StepGate gate;
+    RunningDaemon producer(ProducerConfig(), FingerprintLoader(is_granted ? nullptr : &gate));
+    if (!is_granted) gate.Close();
+    const auto metric = [&](const char* const name, const std::string& labels = {}) {
+      return MetricSum(producer.daemon().MetricsText(), name, labels);
+    };
+    const auto stub = v1::TransferService::NewStub(producer.NewChannel());
+    grpc::ClientContext context;
+    const auto call = stub->FetchPrefix(&context);
+    v1::ConsumerMessage message;
+    *message.mutable_open() = AskedByAConsumer();
+    message.mutable_open()->set_timeout_ms(0);
+    call->Write(message);
+    v1::ProducerMessage said;
+    while (call->Read(&said) && !(is_granted ? said.has_manifest() : said.has_heartbeat())) {
+    }
+    if (is_granted) {
+      message.mutable_grant()->set_epoch(5);
+      message.mutable_grant()->set_credit_bytes(0);
+      call->Write(message);
+    }
+    EXPECT_GT(metric("invar_transfer_held_bytes"), 0);
+    message.mutable_abort()->set_epoch(5);
+    message.mutable_abort()->set_reason(v1::ABORT_NO_ROOM);
+    call->Write(message);
+    while (call->Read(&said) && !said.has_abort_ack()) {
+    }
+    EXPECT_TRUE(said.has_abort_ack());
+    EXPECT_EQ(said.abort_ack().epoch(), 5U);
+    EXPECT_EQ(metric("invar_transfer_held_bytes"), 0);
+    EXPECT_FALSE(call->Read(&said));
+    EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    if (!is_granted) gate.Open();
+    EXPECT_TRUE(producer.BecomesIdle());
+    EXPECT_EQ(metric("invar_transfer_aborted_total", "reason=\"no_room\""), 1);
+    EXPECT_EQ(metric("invar_transfer_aborted_total"), 1);
+    EXPECT_EQ(metric("invar_transfer_abandoned_total"), 0);
+  }
+}
+
 TEST_F(TransferBetweenDaemons, AConsumerThatTakesNothingIsCut) {
   config::Config config = ProducerConfig();
   config.transfer.lease = milliseconds(60'000);

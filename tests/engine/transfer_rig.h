@@ -101,6 +101,7 @@ class DirectSource final : public PrefixSource {
       }
       Carry(*call);
       if (!call->receiver->has_ended()) continue;
+      if (call->sender->aborted().has_value()) CarryAnswer(*call);
       std::erase(calls_, call);
       if (call->exported != nullptr) call->exported->Cancel();
       call->done(call->receiver->Take());
@@ -133,6 +134,12 @@ class DirectSource final : public PrefixSource {
         }
       }
     }
+  }
+
+  static void CarryAnswer(Call& call) {
+    EXPECT_EQ(call.sender->memory_bytes(), 0);
+    while (std::optional<ProducerFrame> frame = call.sender->Next()) call.receiver->On(*frame);
+    EXPECT_TRUE(call.receiver->is_released());
   }
 
   const Options options_;

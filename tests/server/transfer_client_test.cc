@@ -70,6 +70,81 @@ class CountingProducer final : public v1::TransferService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// One that serves a manifest of another model, or none, beats, and may or may not answer an Abort.
+class AbortedProducer final : public v1::TransferService::Service {
+ public:
+  AbortedProducer(const bool has_manifest, const bool answers) : has_manifest_(has_manifest), answers_(answers) {
+    server_ = grpc::ServerBuilder()
+                  .AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_)
+                  .RegisterService(this)
+                  .BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::future<void> opened() { return opened_.get_future(); }
+  // What it was told, when the call has ended.
+  std::future<v1::ConsumerMessage::Abort> told() { return told_.get_future(); }
+
+  grpc::Status FetchPrefix(grpc::ServerContext*,
+                           grpc::ServerReaderWriter<v1::ProducerMessage, v1::ConsumerMessage>* stream) override {
+    v1::ConsumerMessage message;
+    stream->Read(&message);
+    opened_.set_value();
+    v1::ProducerMessage said;
+    if (has_manifest_) {
+      said.mutable_manifest()->mutable_identity()->set_fingerprint("another");
+    } else {
+      said.mutable_heartbeat();
+    }
+    stream->Write(said);
+    v1::ConsumerMessage::Abort abort;
+    while (stream->Read(&message)) {
+      if (!message.has_abort()) continue;
+      abort = message.abort();
+      if (!answers_) continue;
+      said.mutable_abort_ack()->set_epoch(abort.epoch());
+      stream->Write(said);
+      break;
+    }
+    told_.set_value(abort);
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  const bool has_manifest_;
+  const bool answers_;
+  int port_ = 0;
+  std::promise<void> opened_;
+  std::promise<v1::ConsumerMessage::Abort> told_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Whether its producer was to be refused or nobody waited any more, and whether that answers or must be cut.
+TEST(TransferClient, TellsWhomItGivesUpAndWaitsForTheAnswerAWhile) {
+  for (const bool has_manifest : {true, false}) {
+    for (const bool answers : {true, false}) {
+      SCOPED_TRACE(testing::Message() << has_manifest << answers);
+      AbortedProducer producer(has_manifest, answers);
+      const RealClock clock;
+      config::Config::Transfer config;
+      config.producers = "a=" + producer.address();
+      const auto client = TransferClient::Make(config, {}, clock).value();
+      std::promise<engine::FetchedPrefix> done;
+      client->Fetch(1,
+                    {.tokens = std::vector<TokenId>(500, TokenId(7)), .deadline = clock.Now() + TimeNs{60'000'000'000}},
+                    [&](engine::FetchedPrefix fetched) { done.set_value(std::move(fetched)); });
+      producer.opened().wait();
+      if (!has_manifest) client->Cancel(1);
+      EXPECT_EQ(done.get_future().get().fault,
+                has_manifest ? engine::TransferFault::kRefused : engine::TransferFault::kLate);
+      const v1::ConsumerMessage::Abort told = producer.told().get();
+      EXPECT_EQ(told.reason(), has_manifest ? v1::ABORT_REFUSED : v1::ABORT_UNWANTED);
+      EXPECT_FALSE(told.why().empty());
+      EXPECT_EQ(client->aborts().answered, answers ? 1 : 0);
+      EXPECT_EQ(client->aborts().unanswered, answers ? 0 : 1);
+    }
+  }
+}
+
 TEST(TransferClient, AsksNobodyWhenItsTimeIsOver) {
   CountingProducer producer;
   const RealClock clock;

@@ -74,7 +74,21 @@ TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
   EXPECT_EQ(std::get<engine::GrantFrame>(ToFrame(ToMessage(engine::GrantFrame{3, 4})).value()).credit_bytes, 4);
   EXPECT_EQ(std::get<engine::CreditFrame>(ToFrame(ToMessage(engine::CreditFrame{3, 4})).value()).epoch, 3);
   EXPECT_EQ(std::get<engine::AckFrame>(ToFrame(ToMessage(engine::AckFrame{9})).value()).epoch, 9);
-  EXPECT_EQ(std::get<engine::AbortFrame>(ToFrame(ToMessage(engine::AbortFrame{"why"})).value()).why, "why");
+  for (size_t i = 0; i < engine::kAbortReasons; ++i) {
+    const engine::AbortFrame abort{.epoch = 8, .reason = static_cast<engine::AbortReason>(i), .why = "why"};
+    v1::ConsumerMessage message = ToMessage(abort);
+    EXPECT_EQ(message.abort().reason(), static_cast<int>(i) + 1);
+    const auto told = std::get<engine::AbortFrame>(ToFrame(message).value());
+    EXPECT_EQ(told.epoch, 8U);
+    EXPECT_EQ(told.reason, abort.reason);
+    EXPECT_EQ(told.why, "why");
+    for (const int unknown : {std::numeric_limits<int>::min(), -1, 0, 6}) {
+      message.mutable_abort()->set_reason(static_cast<v1::AbortReason>(unknown));
+      EXPECT_EQ(ToFrame(message).status().field(), "abort.reason");
+    }
+  }
+  v1::ProducerMessage answer = ToMessage(engine::ProducerFrame(engine::AbortAckFrame{8}));
+  EXPECT_EQ(std::get<engine::AbortAckFrame>(ToFrame(answer).value()).epoch, 8U);
   const engine::ConsumerFrame beat = engine::HeartbeatFrame{};
   EXPECT_EQ(ToFrame(ToMessage(beat)).value().index(), beat.index());
   EXPECT_FALSE(ToFrame(v1::ConsumerMessage()).ok());

@@ -344,6 +344,66 @@ TEST(PrefixSender, NeverSendsBeyondItsCredit) {
   EXPECT_TRUE(sender.acknowledged());
 }
 
+// At any moment of a transfer: its memory goes at once, the answer is the last word, and what crosses it means nothing.
+TEST(PrefixSender, LetsGoAtOnceOfWhatItsConsumerGivesUp) {
+  TransferIdentity identity = Identity(1000, 500);
+  identity.layers = {{1000, 500}};
+  for (int moment = 0; moment < 5; ++moment) {
+    PrefixSender sender(identity, {.tokens_max = 1000, .salt_bytes_max = 0, .chunk_bytes = 300});
+    ASSERT_TRUE(sender.Open({.identity = identity, .scope = {}, .tokens = std::vector<TokenId>(100)}).ok());
+    if (moment > 0) sender.Offer(ImageOf(identity, 0, 100));
+    if (moment > 1) sender.Next();
+    if (moment > 2) {
+      ASSERT_TRUE(sender.On(GrantFrame{.epoch = 7, .credit_bytes = 1 << 20}).ok());
+      EXPECT_EQ(sender.On(AbortFrame{.epoch = 8}).code(), StatusCode::kInvalidArgument) << "of another transfer";
+      EXPECT_FALSE(sender.aborted().has_value());
+      sender.Next();
+    }
+    while (moment == 4 && sender.Next().has_value()) {
+    }
+    EXPECT_EQ(sender.memory_bytes(), moment == 0 || moment == 4 ? 0 : 2500) << moment;
+    ASSERT_TRUE(sender.On(AbortFrame{.epoch = 7, .reason = AbortReason::kNoRoom, .why = "why"}).ok());
+    EXPECT_EQ(sender.memory_bytes(), 0);
+    EXPECT_EQ(sender.aborted()->reason, AbortReason::kNoRoom);
+    EXPECT_FALSE(sender.released());
+    EXPECT_TRUE(sender.On(CreditFrame{.epoch = 7, .bytes = 100}).ok());
+    EXPECT_TRUE(sender.On(GrantFrame{.epoch = 7, .credit_bytes = 100}).ok());
+    EXPECT_TRUE(sender.On(AckFrame{.epoch = 7}).ok());
+    EXPECT_FALSE(sender.acknowledged());
+    const ProducerFrame answer = sender.Next().value();
+    EXPECT_EQ(std::get<AbortAckFrame>(answer).epoch, 7U);
+    EXPECT_TRUE(sender.released());
+    EXPECT_FALSE(sender.Next().has_value());
+  }
+}
+
+TEST(PrefixReceiver, IsReleasedByTheAnswerToItsAbortAlone) {
+  const TransferIdentity identity = Identity(1000, 500);
+  const auto receiver = [&] {
+    return PrefixReceiver({.identity = identity, .epoch = 7, .credit_bytes = 1 << 20, .bytes_max = 1 << 20},
+                          {.tokens = std::vector<TokenId>(100)});
+  };
+  PrefixReceiver gave_up = receiver();
+  const auto said = gave_up.GiveUp(TransferFault::kDamaged, "why");
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(std::get<AbortFrame>(said[0]).epoch, 7U);
+  EXPECT_EQ(std::get<AbortFrame>(said[0]).reason, AbortReason::kDamaged);
+  EXPECT_TRUE(gave_up.GiveUp(TransferFault::kNoRoom, "again").empty()) << "it is said once";
+  ChunkFrame crossed;
+  crossed.epoch = 7;
+  EXPECT_TRUE(gave_up.On(crossed).empty());
+  EXPECT_TRUE(gave_up.On(AbortAckFrame{.epoch = 8}).empty());
+  EXPECT_FALSE(gave_up.is_released()) << "of another transfer";
+  EXPECT_TRUE(gave_up.On(AbortAckFrame{.epoch = 7}).empty());
+  EXPECT_TRUE(gave_up.is_released());
+  EXPECT_EQ(gave_up.Take().fault, TransferFault::kDamaged);
+
+  PrefixReceiver did_not = receiver();
+  EXPECT_EQ(did_not.On(AbortAckFrame{.epoch = 7}).size(), 1U);
+  EXPECT_FALSE(did_not.is_released());
+  EXPECT_EQ(did_not.Take().fault, TransferFault::kProtocol);
+}
+
 TEST(PrefixSender, SendsWhatIsThereWhileTheRestIsComputed) {
   const TransferIdentity identity = Identity(100, 50);
   for (const int64_t chunk_bytes : {30, 100, 250, 1000}) {
