@@ -304,6 +304,22 @@ TransferService::~TransferService() {
   heart_.join();
 }
 
+// What the engine found for a quote, which ends on the senders' thread: gRPC may take its time over an answer.
+class TransferService::QuoteTurn final : public TurnQueue::Node {
+ public:
+  QuoteTurn(UnaryCall& call, v1::QuoteResponse& response) : call_(call), response_(response) {}
+  int32_t cached_tokens = 0;  // Set before the turn is asked for.
+
+ private:
+  void TakeTurn() override {
+    response_.set_cached_tokens(cached_tokens);
+    call_.End(call_.Interrupted());
+  }
+
+  UnaryCall& call_;  // Live until it has ended.
+  v1::QuoteResponse& response_;
+};
+
 Status TransferService::Take(const std::string& tenant, const int64_t bytes) {
   const std::shared_ptr<const config::Config> config = gate_.config();
   const int64_t bytes_max = config->transfer.bytes_max;
@@ -422,12 +438,13 @@ void TransferService::Quote(const v1::QuoteRequest& request, v1::QuoteResponse& 
   std::optional<Digest> key;
   if (coded.has_value()) key = engine::CodeShelf::KeyOf(*coded, open->scope, open->tokens);
   const auto whole = static_cast<int32_t>(open->tokens.size());
+  const auto answer = std::make_shared<QuoteTurn>(call, response);
   const Status posted = model.engine->LookUpCached(
       {.scope = open->scope, .tokens = open->tokens},
-      [&response, &call, &shelf = *model.shelf, key, whole](const int32_t tokens, const int64_t flushes) {
+      [this, answer, &shelf = *model.shelf, key, whole](const int32_t tokens, const int64_t flushes) {
         const int32_t whole_coded = key.has_value() && shelf.Has(*key, flushes) ? whole : 0;
-        response.set_cached_tokens(key.has_value() ? whole_coded : tokens);
-        call.End(call.Interrupted());
+        answer->cached_tokens = key.has_value() ? whole_coded : tokens;
+        senders_.Ask(answer);
       });
   if (!posted.ok()) call.End(posted);
 }

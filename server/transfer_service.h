@@ -40,6 +40,7 @@ class TransferService final : public v1::TransferService::CallbackService {
  private:
   class FetchCall;
   class FetchTurns;
+  class QuoteTurn;
   enum class End { kSent, kRefused, kFailed, kAborted, kAbandoned, kExpired };
 
   // Ends `call` with what a fetch would find, or with the error.
