@@ -218,6 +218,21 @@ struct TransferClient::Job {
   std::atomic<bool> is_cancelled = false;
 };
 
+struct TransferClient::Asked {
+  std::shared_ptr<Producer> producer;
+  CircuitBreaker::Pass pass = CircuitBreaker::Pass::kCall;
+  TimeNs begin = 0;
+  grpc::ClientContext context;
+  v1::QuoteRequest request;
+  v1::QuoteResponse response;
+  grpc::Status status;
+  TimeNs end = 0;
+};
+
+void TransferClient::CutAll(const std::vector<std::shared_ptr<Asked>>& asked) {
+  for (const std::shared_ptr<Asked>& one : asked) one->context.TryCancel();
+}
+
 StatusOr<std::unique_ptr<TransferClient>> TransferClient::Make(const config::Config::Transfer& config,
                                                                engine::TransferIdentity identity, const Clock& clock,
                                                                std::unique_ptr<HostResolver> resolver) {
@@ -251,15 +266,18 @@ TransferClient::TransferClient(const config::Config::Transfer& config, engine::T
 TransferClient::~TransferClient() {
   names_.reset();
   std::map<int64_t, std::shared_ptr<Stream>> open;
+  std::map<int64_t, std::vector<std::shared_ptr<Asked>>> quotes;
   {
     const MutexLock lock(mu_);
     closing_ = true;
     for (const auto& [ticket, job] : jobs_) job->is_cancelled = true;
     open = streams_;
+    quotes = quotes_;
     work_.NotifyAll();
     watch_.NotifyAll();
   }
   for (const auto& [ticket, stream] : open) stream->Cut();
+  for (const auto& [ticket, asked] : quotes) CutAll(asked);
   for (std::thread& thread : threads_) thread.join();
   for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
 }
@@ -314,13 +332,16 @@ void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done d
 
 void TransferClient::Cancel(const int64_t ticket) {
   std::shared_ptr<Stream> stream;
+  std::vector<std::shared_ptr<Asked>> asked;
   {
     const MutexLock lock(mu_);
     const auto job = jobs_.find(ticket);
     if (job == jobs_.end()) return;
     job->second->is_cancelled = true;
+    if (const auto open = quotes_.find(ticket); open != quotes_.end()) asked = open->second;
     if (const auto open = streams_.find(ticket); open != streams_.end()) stream = open->second;
   }
+  CutAll(asked);
   if (stream != nullptr) stream->GiveUp();
 }
 
@@ -385,20 +406,9 @@ std::vector<std::shared_ptr<TransferClient::Producer>> TransferClient::Candidate
   return candidates;
 }
 
-struct TransferClient::Asked {
-  std::shared_ptr<Producer> producer;
-  CircuitBreaker::Pass pass = CircuitBreaker::Pass::kCall;
-  TimeNs begin = 0;
-  grpc::ClientContext context;
-  v1::QuoteRequest request;
-  v1::QuoteResponse response;
-  grpc::Status status;
-  TimeNs end = 0;
-};
-
 // All at once, for a small share of what a run here takes: a producer that does not answer by then is too busy to be of
 // use.
-std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job) {
+std::vector<std::shared_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job) {
   constexpr double kShareOfRun = 0.03;
   constexpr TimeNs kLeast = 20'000'000;
   const engine::LocalRun& here = job.want.problem->here;
@@ -415,9 +425,9 @@ std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job
     CondVar changed;
     size_t left GUARDED_BY(mu) = 0;
   } answers;
-  std::vector<std::unique_ptr<Asked>> asked;
+  std::vector<std::shared_ptr<Asked>> asked;
   for (const std::shared_ptr<Producer>& producer : Candidates(job.want.producer)) {
-    auto one = std::make_unique<Asked>();
+    auto one = std::make_shared<Asked>();
     one->producer = producer;
     {
       const MutexLock lock(producer->mu);
@@ -435,7 +445,11 @@ std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job
     const MutexLock lock(answers.mu);
     answers.left = asked.size();
   }
-  for (const std::unique_ptr<Asked>& one : asked) {
+  {
+    const MutexLock lock(mu_);
+    quotes_[job.ticket] = asked;
+  }
+  for (const std::shared_ptr<Asked>& one : asked) {
     one->producer->stub->async()->QuotePrefix(&one->context, &one->request, &one->response,
                                               [this, raw = one.get(), &answers](const grpc::Status& status) {
                                                 raw->status = status;
@@ -445,13 +459,19 @@ std::vector<std::unique_ptr<TransferClient::Asked>> TransferClient::Ask(Job& job
                                                 answers.changed.NotifyAll();
                                               });
   }
-  const MutexLock lock(answers.mu);
-  while (answers.left > 0) answers.changed.Wait(answers.mu);
+  // Who cancelled before has not seen them.
+  if (job.is_cancelled) CutAll(asked);
+  {
+    const MutexLock lock(answers.mu);
+    while (answers.left > 0) answers.changed.Wait(answers.mu);
+  }
+  const MutexLock lock(mu_);
+  quotes_.erase(job.ticket);
   return asked;
 }
 
 FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
-  std::vector<std::unique_ptr<Asked>> asked = Ask(job);
+  const std::vector<std::shared_ptr<Asked>> asked = Ask(job);
   std::vector<engine::ProducerQuote> quotes(asked.size());
   FetchedPrefix last{.fault = TransferFault::kUnreachable, .why = "no producer answers of late"};
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -461,6 +481,7 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
                                       ? TransferFault::kBusy
                                       : FaultOf(one.status, /*has_come=*/false);
       last = {.fault = fault, .why = one.status.error_message()};
+      if (job.is_cancelled) last = {.fault = TransferFault::kLate, .why = kUnwanted};
       Note(*one.producer, one.pass, last, job.is_cancelled);
       continue;
     }
@@ -497,7 +518,7 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
     if (!last.fault.has_value() || !IsTheProducers(*last.fault)) break;
   }
   // Who answered and was not fetched from has shown neither that it serves nor that it does not: it may be tried again.
-  for (const std::unique_ptr<Asked>& one : asked) {
+  for (const std::shared_ptr<Asked>& one : asked) {
     if (!one->status.ok()) continue;
     const MutexLock lock(one->producer->mu);
     one->producer->breaker.Abandoned(one->pass);

@@ -60,7 +60,8 @@ class TransferClient final : public engine::PrefixSource {
   engine::FetchedPrefix FetchAsPlanned(Job& job);
   // A producer that was asked, and what it said.
   struct Asked;
-  std::vector<std::unique_ptr<Asked>> Ask(Job& job);
+  std::vector<std::shared_ptr<Asked>> Ask(Job& job);
+  static void CutAll(const std::vector<std::shared_ptr<Asked>>& asked);
   // Producers that may be asked, the first one first.
   std::vector<std::shared_ptr<Producer>> Candidates(const std::string& wanted);
   // `is_cancelled`: it ended because of us, and says nothing of the producer.
@@ -80,7 +81,8 @@ class TransferClient final : public engine::PrefixSource {
   CondVar watch_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
   std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);        // Queued and running, by ticket,
-  std::map<int64_t, std::shared_ptr<Stream>> streams_ GUARDED_BY(mu_);  // and what is open of these.
+  std::map<int64_t, std::shared_ptr<Stream>> streams_ GUARDED_BY(mu_);  // and what is open of these: of the prefix,
+  std::map<int64_t, std::vector<std::shared_ptr<Asked>>> quotes_ GUARDED_BY(mu_);  // and of who has it.
   // Shared with the jobs that are at one: it may go meanwhile.
   std::vector<std::shared_ptr<Producer>> producers_ GUARDED_BY(mu_);
   size_t next_producer_ GUARDED_BY(mu_) = 0;

@@ -118,6 +118,62 @@ class AbortedProducer final : public v1::TransferService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// One that answers no quote until the call is cut, or the test is over.
+class SlowToQuote final : public v1::TransferService::Service {
+ public:
+  SlowToQuote() {
+    server_ = grpc::ServerBuilder()
+                  .AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_)
+                  .RegisterService(this)
+                  .BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::future<void> asked() { return asked_.get_future(); }
+  void Release() { released_ = true; }
+
+  grpc::Status QuotePrefix(grpc::ServerContext* context, const v1::QuoteRequest*, v1::QuoteResponse*) override {
+    asked_.set_value();
+    while (!context->IsCancelled() && !released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  int port_ = 0;
+  std::promise<void> asked_;
+  std::atomic<bool> released_ = false;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Nobody waits for it, or the instance stops: neither waits for producers that take their time over a quote.
+TEST(TransferClient, CutsQuotesThatNobodyWaitsFor) {
+  for (const bool stops : {false, true}) {
+    SlowToQuote producer;
+    const RealClock clock;
+    config::Config::Transfer config;
+    config.producers = "a=" + producer.address();
+    config.lease = std::chrono::hours(1);
+    auto client = TransferClient::Make(config, {}, clock).value();
+    std::promise<engine::FetchedPrefix> done;
+    client->Fetch(1,
+                  {.tokens = std::vector<TokenId>(500, TokenId(7)),
+                   .deadline = clock.Now() + TimeNs{3'600'000'000'000},
+                   .problem = engine::TransferProblem{.end = 500}},
+                  [&](engine::FetchedPrefix fetched) { done.set_value(std::move(fetched)); });
+    producer.asked().wait();
+    std::future<void> stopped;
+    if (stops) {
+      stopped = std::async(std::launch::async, [&] { client.reset(); });
+    } else {
+      client->Cancel(1);
+    }
+    std::future<engine::FetchedPrefix> fetched = done.get_future();
+    const bool came = fetched.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    producer.Release();
+    ASSERT_TRUE(came) << stops;
+    EXPECT_EQ(fetched.get().fault, engine::TransferFault::kLate);
+  }
+}
+
 // Whether its producer was to be refused or nobody waited any more, and whether that answers or must be cut.
 TEST(TransferClient, TellsWhomItGivesUpAndWaitsForTheAnswerAWhile) {
   for (const bool has_manifest : {true, false}) {
