@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -30,8 +30,9 @@ class CodeShelf {
   static Digest KeyOf(const CodedExport& coded, const cache::Scope& scope, std::span<const TokenId> tokens);
 
   // `flushes`: of the tenant's prefixes, now and when the codes' prefix began to run: what was run before a flush is
-  // forgotten with it.
-  std::optional<Codes> Find(const Digest& key, int64_t flushes);
+  // forgotten with it. Find is one look-up, whatever lies there: null, or what stays as it is though it leaves the
+  // shelf.
+  std::shared_ptr<const Codes> Find(const Digest& key, int64_t flushes);
   bool Has(const Digest& key, int64_t flushes) const;
   void Put(const Digest& key, int64_t flushes, Codes codes);
 
@@ -42,7 +43,7 @@ class CodeShelf {
     Digest key;
     int64_t flushes = 0;
     int64_t bytes = 0;
-    Codes codes;
+    std::shared_ptr<const Codes> codes;  // Those who send them have them too.
   };
   void Drop(std::list<Entry>::iterator entry) REQUIRES_LOCK(mu_);
 

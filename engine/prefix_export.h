@@ -34,14 +34,19 @@ struct PrefixLayers {
   std::vector<LayerPart> layers = {};
   bool is_last = false;
 };
-// Alike of its codes, which may also come all at once.
+// Alike of its codes.
 struct PrefixCodes {
   int32_t end = 0;
   std::vector<CodedPart> codes = {};
   bool is_last = false;
 };
+// All codes of a prefix that lay on a shelf, which has them too.
+struct ShelvedCodes {
+  int32_t end = 0;
+  std::shared_ptr<const CodeShelf::Codes> codes;
+};
 // The image is all of a prefix that lay ready.
-using PrefixPart = std::variant<cache::PrefixImage, PrefixLayers, PrefixCodes>;
+using PrefixPart = std::variant<cache::PrefixImage, PrefixLayers, PrefixCodes, ShelvedCodes>;
 bool IsLast(const PrefixPart& part);
 
 class PrefixExport final : public EventSink, public std::enable_shared_from_this<PrefixExport> {
@@ -73,9 +78,8 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
   PrefixExport(Engine& engine, Wanted wanted, Take take)
       : engine_(engine),
         wanted_(std::move(wanted)),
-        first_page_(wanted_.coded.has_value()
-                        ? 0
-                        : FirstPageToSend(wanted_.have_kv, static_cast<int32_t>(wanted_.tokens.size()))),
+        end_(static_cast<int32_t>(wanted_.tokens.size())),
+        first_page_(wanted_.coded.has_value() ? 0 : FirstPageToSend(wanted_.have_kv, end_)),
         take_(std::move(take)) {
     if (wanted_.coded.has_value() && wanted_.shelf != nullptr) {
       shelf_key_ = CodeShelf::KeyOf(*wanted_.coded, wanted_.scope, wanted_.tokens);
@@ -90,7 +94,8 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
 
   // Set at construction.
   Engine& engine_;
-  const Wanted wanted_;
+  Wanted wanted_;  // Its tokens go into what is run.
+  const int32_t end_;
   const int32_t first_page_;
   const Take take_;
   std::optional<Digest> shelf_key_;  // Of codes that may be kept.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -52,7 +53,7 @@ class PrefixSender {
   bool released() const { return state_ == State::kReleased; }
   int64_t sent_bytes() const { return sent_bytes_; }
   // Of the memory that holds what was offered. It lies here once: parts stay where they came in, and go as they are
-  // sent.
+  // sent. What lies on a shelf too is counted there.
   int64_t memory_bytes() const;
 
  private:
@@ -74,6 +75,7 @@ class PrefixSender {
   void OfferImage(cache::PrefixImage image);
   void OfferLayers(PrefixLayers part);
   void OfferCodes(PrefixCodes part);
+  void OfferShelved(ShelvedCodes part);
   void CheckWhole() const;
   bool IsThere(const ChunkHeader& chunk);
   ByteQueue& QueueOf(const ChunkHeader& chunk);
@@ -89,8 +91,9 @@ class PrefixSender {
   State state_ = State::kNew;
   bool acknowledged_ = false;
   std::optional<AbortFrame> aborted_;
-  std::optional<cache::PrefixImage> image_;  // Of a prefix that lay ready,
-  std::vector<Layer> layers_;                // and else the layers of the stack or of the identity.
+  std::optional<cache::PrefixImage> image_;          // Of a prefix that lay ready,
+  std::shared_ptr<const CodeShelf::Codes> shelved_;  // or its codes did,
+  std::vector<Layer> layers_;                        // and else the layers of the stack or of the identity.
   bool is_whole_ = false;
   ManifestFrame manifest_;
   ChunkPlan plan_;

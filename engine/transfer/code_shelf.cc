@@ -15,13 +15,13 @@ Digest CodeShelf::KeyOf(const CodedExport& coded, const cache::Scope& scope, con
       .Finish();
 }
 
-std::optional<CodeShelf::Codes> CodeShelf::Find(const Digest& key, const int64_t flushes) {
+std::shared_ptr<const CodeShelf::Codes> CodeShelf::Find(const Digest& key, const int64_t flushes) {
   const MutexLock lock(mu_);
   const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return std::nullopt;
+  if (found == by_key_.end()) return nullptr;
   if (found->second->flushes != flushes) {
     Drop(found->second);
-    return std::nullopt;
+    return nullptr;
   }
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->codes;
@@ -34,9 +34,10 @@ bool CodeShelf::Has(const Digest& key, const int64_t flushes) const {
 }
 
 void CodeShelf::Put(const Digest& key, const int64_t flushes, Codes codes) {
-  Entry entry{.key = key, .flushes = flushes, .codes = std::move(codes)};
-  for (const std::vector<std::byte>& layer : entry.codes) entry.bytes += std::ssize(layer);
+  Entry entry{.key = key, .flushes = flushes, .codes = nullptr};
+  for (const std::vector<std::byte>& layer : codes) entry.bytes += std::ssize(layer);
   if (entry.bytes > bytes_max_) return;
+  entry.codes = std::make_shared<const Codes>(std::move(codes));
   const MutexLock lock(mu_);
   if (const auto found = by_key_.find(key); found != by_key_.end()) Drop(found->second);
   while (bytes_ + entry.bytes > bytes_max_) Drop(std::prev(entries_.end()));

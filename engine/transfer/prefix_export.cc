@@ -28,11 +28,10 @@ std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted,
     if (!posted.ok()) self->Give(posted);
     return self;
   }
-  const auto tokens = static_cast<int32_t>(self->wanted_.tokens.size());
   const Status posted =
       engine.CopyCached({.scope = self->wanted_.scope,
                          .tokens = self->wanted_.tokens,
-                         .tokens_min = std::max(tokens - kNearTokens, self->wanted_.have_state + 1),
+                         .tokens_min = std::max(self->end_ - kNearTokens, self->wanted_.have_state + 1),
                          .first_page = self->first_page_},
                         [self](std::optional<cache::PrefixImage> image) { self->TakeCached(std::move(image)); });
   if (!posted.ok()) self->Give(posted);
@@ -46,19 +45,17 @@ void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
 
 void PrefixExport::TakeShelved(const int64_t flushes) {
   flushes_ = flushes;
-  std::optional<CodeShelf::Codes> codes;
+  std::shared_ptr<const CodeShelf::Codes> codes;
   if (shelf_key_.has_value()) codes = wanted_.shelf->Find(*shelf_key_, flushes);
-  if (!codes.has_value()) return Run();
-  PrefixCodes part{.end = static_cast<int32_t>(wanted_.tokens.size()), .is_last = true};
-  for (size_t layer = 0; layer < codes->size(); ++layer) part.codes.push_back({layer, std::move((*codes)[layer])});
-  Give(PrefixPart(std::move(part)));
+  if (codes == nullptr) return Run();
+  Give(PrefixPart(ShelvedCodes{.end = end_, .codes = std::move(codes)}));
 }
 
 void PrefixExport::Run() {
   Request request;
   request.request_id = wanted_.request_id;
   request.tenant = wanted_.scope.tenant;
-  request.prompt = wanted_.tokens;
+  request.prompt = std::move(wanted_.tokens);
   request.prompt_field = "tokens";
   request.deadline = wanted_.deadline;
   request.cache.salt = wanted_.scope.salt;
@@ -94,10 +91,9 @@ void PrefixExport::Cancel() {
 }
 
 bool PrefixExport::Push(TokenEvent event) {
-  const auto end = static_cast<int32_t>(wanted_.tokens.size());
   if (auto* const more = std::get_if<PrefixLayersEvent>(&event); more != nullptr) {
     Give(PrefixPart(PrefixLayers{
-        .first_page = first_page_, .end = end, .piece_pages = more->piece_pages, .layers = std::move(more->parts)}));
+        .first_page = first_page_, .end = end_, .piece_pages = more->piece_pages, .layers = std::move(more->parts)}));
   } else if (auto* const codes = std::get_if<PrefixCodesEvent>(&event); codes != nullptr) {
     if (shelf_key_.has_value()) {
       kept_.resize(wanted_.coded->held->profile.shape.layers.size());
@@ -105,13 +101,13 @@ bool PrefixExport::Push(TokenEvent event) {
         kept_[more.layer].insert(kept_[more.layer].end(), more.bytes.begin(), more.bytes.end());
       }
     }
-    Give(PrefixPart(PrefixCodes{.end = end, .codes = std::move(codes->parts)}));
+    Give(PrefixPart(PrefixCodes{.end = end_, .codes = std::move(codes->parts)}));
   } else if (std::holds_alternative<FinishedEvent>(event)) {
     if (!kept_.empty()) wanted_.shelf->Put(*shelf_key_, flushes_, std::move(kept_));
     if (wanted_.coded.has_value()) {
-      Give(PrefixPart(PrefixCodes{.end = end, .is_last = true}));
+      Give(PrefixPart(PrefixCodes{.end = end_, .is_last = true}));
     } else {
-      Give(PrefixPart(PrefixLayers{.first_page = first_page_, .end = end, .is_last = true}));
+      Give(PrefixPart(PrefixLayers{.first_page = first_page_, .end = end_, .is_last = true}));
     }
   } else if (auto* const failed = std::get_if<FailedEvent>(&event); failed != nullptr) {
     Give(std::move(failed->status));

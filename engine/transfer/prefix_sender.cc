@@ -99,8 +99,10 @@ void PrefixSender::Offer(PrefixPart part) {
     OfferImage(std::move(*image));
   } else if (auto* const layers = std::get_if<PrefixLayers>(&part); layers != nullptr) {
     OfferLayers(std::move(*layers));
+  } else if (auto* const codes = std::get_if<PrefixCodes>(&part); codes != nullptr) {
+    OfferCodes(std::move(*codes));
   } else {
-    OfferCodes(std::move(std::get<PrefixCodes>(part)));
+    OfferShelved(std::move(std::get<ShelvedCodes>(part)));
   }
   if (is_whole_) CheckWhole();
 }
@@ -152,8 +154,18 @@ void PrefixSender::OfferCodes(PrefixCodes part) {
   for (CodedPart& more : part.codes) layers_[more.layer].body.Put(std::move(more.bytes));
 }
 
+void PrefixSender::OfferShelved(ShelvedCodes part) {
+  Check(state_ == State::kOpen && coded_.has_value(), "what lay on the shelf is all of a prefix in codes");
+  Announce({.identity = identity_, .end = part.end});
+  Check(part.codes->size() == layers_.size(), "codes are of every layer", part.codes->size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Check(std::ssize((*part.codes)[i]) == layers_[i].body_bytes, "codes have the bytes of the plan", i);
+  }
+  shelved_ = std::move(part.codes);
+}
+
 void PrefixSender::CheckWhole() const {
-  if (image_.has_value()) return;
+  if (image_.has_value() || shelved_ != nullptr) return;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     Check(layer.body.put() == layer.body_bytes && layer.state.put() == layer.state_bytes,
@@ -198,6 +210,7 @@ Status PrefixSender::OnAbort(const AbortFrame& abort) {
 
 void PrefixSender::LetGo() {
   image_.reset();
+  shelved_.reset();
   layers_.clear();
 }
 
@@ -247,7 +260,7 @@ ByteQueue& PrefixSender::QueueOf(const ChunkHeader& chunk) {
 }
 
 bool PrefixSender::IsThere(const ChunkHeader& chunk) {
-  return image_.has_value() || QueueOf(chunk).size() >= chunk.bytes;
+  return image_.has_value() || shelved_ != nullptr || QueueOf(chunk).size() >= chunk.bytes;
 }
 
 ChunkFrame PrefixSender::NextChunk() {
@@ -257,6 +270,10 @@ ChunkFrame PrefixSender::NextChunk() {
     for (const std::span<const std::byte> part : plan_.PlacesOf(chunk.header, *image_)) {
       chunk.bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
     }
+  } else if (shelved_ != nullptr) {
+    const std::vector<std::byte>& layer = (*shelved_)[static_cast<size_t>(chunk.header.layer)];
+    chunk.bytes.append(reinterpret_cast<const char*>(layer.data()) + plan_.LayerOffsetOf(chunk.header),
+                       static_cast<size_t>(chunk.header.bytes));
   } else {
     ByteQueue& queue = QueueOf(chunk.header);
     Check(queue.taken() == plan_.LayerOffsetOf(chunk.header), "the bytes of a layer go in their order",
