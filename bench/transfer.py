@@ -6,6 +6,10 @@ tc) and a built tree.
 
   bench/transfer.py --model FOLDER [--consumer FOLDER --profile FILE.scd] [--links 100,1000,10000] [--prompts 1024,2048]
                     [--threads 1] [--repeat 1] [--choose always] [--out FILE.md]
+
+With --remote 64: answers of 64 tokens whose prefix lies ready there, while it comes: waited for first (transfer.verify: here), or
+run where it lies (there), or that with drafts on a view that comes first (drafted); all bits are compared with those of a run on
+the decode instance alone.
 """
 import argparse
 import json
@@ -78,10 +82,10 @@ class Daemon:
             time.sleep(0.1)
         sys.exit("transfer.py: a daemon does not become ready")
 
-    def ask(self, tokens, transfer, salt):
-        """An answer of one token to a prompt, as JSON. From the daemon's own namespace: the wire is for prefixes alone."""
+    def ask(self, tokens, transfer, salt, output=1):
+        """An answer to a prompt, as JSON. From the daemon's own namespace: the wire is for instances alone."""
         script = [str(BIN / "invar"), "generate", "--server", self.address, "--token", TOKEN, "--tokens",
-                  ",".join(map(str, tokens)), "--max-tokens", "1", "--ignore-eos", "--temperature", "0", "--json",
+                  ",".join(map(str, tokens)), "--max-tokens", str(output), "--ignore-eos", "--temperature", "0", "--json",
                   "--transfer", transfer, "--salt", salt]
         done = subprocess.run(["ip", "netns", "exec", self.space] + script, capture_output=True, text=True)
         if done.returncode != 0:
@@ -102,17 +106,17 @@ def prompt(seed, tokens):
     return [draw.randrange(VOCABULARY) for _ in range(tokens)]
 
 
+def common(options):
+    return f"engine:\n  threads: {options.threads}\n  kv_budget: 1GiB\n  speculation:\n    compressor: {options.compressor}\nlimits:\n  request_timeout: 10m\n"
+
+
 def measure(options):
     work = pathlib.Path(tempfile.mkdtemp())
-    consumer_model = options.consumer or options.model
     coded = options.profile is not None
     (work / "token").write_text(TOKEN + "\n")
     profile = f"  profile: {pathlib.Path(options.profile).resolve()}\n" if coded else ""
-    common = f"engine:\n  threads: {options.threads}\n  kv_budget: 1GiB\nlimits:\n  request_timeout: 10m\n"
-    producer = Daemon(0, options.model, common + "transfer:\n  role: prefill\n" + profile, work)
-    consumer = Daemon(1, consumer_model, common +
-                      f"transfer:\n  role: decode\n  producers: a={producer.address}\n  allow_insecure: true\n  timeout: 300s\n"
-                      f"  choose: {options.choose}\n  token_file: {work}/token\n" + profile, work)
+    producer = Daemon(0, options.model, common(options) + "transfer:\n  role: prefill\n" + profile, work)
+    consumer = decode(options, producer, "here", work)
     way = "any" if coded else "exact"
     rows = []
     try:
@@ -147,6 +151,55 @@ def measure(options):
     return rows
 
 
+def decode(options, producer, verify, work):
+    profile = f"  profile: {pathlib.Path(options.profile).resolve()}\n" if options.profile else ""
+    return Daemon(1, options.consumer or options.model, common(options) +
+                  f"transfer:\n  role: decode\n  producers: a={producer.address}\n  allow_insecure: true\n  timeout: 300s\n"
+                  f"  choose: {options.choose}\n  verify: {verify}\n  token_file: {work}/token\n" + profile, work)
+
+
+def measure_remote(options):
+    work = pathlib.Path(tempfile.mkdtemp())
+    (work / "token").write_text(TOKEN + "\n")
+    producer = Daemon(0, options.model, common(options) + "transfer:\n  role: prefill\n", work)
+    rows = []
+    try:
+        for verify in options.verify:
+            consumer = decode(options, producer, verify, work)
+            try:
+                for megabits, tokens, repeat in ((m, t, r) for m in options.links for t in options.prompts
+                                                 for r in range(options.repeat)):
+                    shape(megabits)
+                    words = prompt(f"{tokens} {repeat}", tokens)
+                    salt = f"{tokens} {repeat} {megabits} {verify}"
+                    producer.ask(words, "none", salt)
+                    answer = consumer.ask(words, "exact", salt, options.remote)
+                    alone = consumer.ask(words, "none", salt + " alone", options.remote)
+                    first, decoded = (answer["timing"][key] for key in ("first_token_s", "decode_s"))
+                    differ = sum(a != b for key in ("token_ids", "logit_bits", "logprob_bits")
+                                 for a, b in zip(answer[key], alone[key], strict=True))
+                    rows.append({"tokens": tokens, "link_mbit": megabits, "verify": verify, "first_token_s": first,
+                                 "tokens_per_s": options.remote / (first + decoded), "bytes": answer["kv"]["transfer_bytes"],
+                                 "mode": answer["kv"]["transfer_mode"], "differ": differ,
+                                 "here_s": alone["timing"]["first_token_s"],
+                                 "here_tokens_per_s": options.remote / sum(alone["timing"][key] for key in ("first_token_s", "decode_s"))})
+                    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            finally:
+                consumer.stop()
+    finally:
+        producer.stop()
+    return rows
+
+
+def table_remote(rows):
+    lines = ["| prompt | link | verify | came | MB | first token, s | tokens/s, whole answer | bits that differ | run here: first token, s | tokens/s |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
+    for r in rows:
+        lines.append(f"| {r['tokens']} | {r['link_mbit']} Mbit/s | {r['verify']} | {r['mode']} | {r['bytes'] / 1e6:.1f} | {r['first_token_s']:.3f} "
+                     f"| {r['tokens_per_s']:.1f} | {r['differ']} | {r['here_s']:.3f} | {r['here_tokens_per_s']:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
 def table(rows):
     lines = ["| prompt | link | way | MB | first token, s | bytes / link, s | run here, s | times sooner |", "|---|---|---|---|---|---|---|---|"]
     for r in rows:
@@ -167,13 +220,16 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--choose", default="always")
+    parser.add_argument("--remote", type=int, metavar="TOKENS")
+    parser.add_argument("--verify", type=lambda text: text.split(","), default=["here", "there", "drafted"])
+    parser.add_argument("--compressor", default="kivi4")
     parser.add_argument("--out")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("transfer.py: wants root: it makes network namespaces and shapes links")
     make_wire()
     try:
-        text = table(measure(options))
+        text = table_remote(measure_remote(options)) if options.remote else table(measure(options))
     finally:
         remove_wire()
     if options.out:

@@ -139,6 +139,7 @@ struct Config {
     std::string profile;
     std::string point;
     std::string choose = "shortest";
+    std::string verify = "here";
     int64_t codes_kept = int64_t{64} << 20;
     std::string name;
     std::string hmac_secret_file;

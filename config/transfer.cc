@@ -84,6 +84,17 @@ Status ValidateTransfer(const Config& config) {
   if (!transfer.point.empty() && !FetchesPrefixes(transfer))
     return Refused("point", "is for the roles decode and both");
   if (!transfer.point.empty() && transfer.profile.empty()) return Refused("point", "is of a profile: give one");
+  if (transfer.verify != "here" && !FetchesPrefixes(transfer)) {
+    return Refused("verify", "all but here is for the roles decode and both");
+  }
+  if (transfer.verify == "drafted") {
+    const auto& speculation = config.engine.speculation;
+    if (speculation.draft_tokens_max == 0)
+      return Refused("verify", "drafted needs engine.speculation.draft_tokens_max");
+    if (!speculation.slow_tier.path.empty()) {
+      return Refused("verify", "drafted has no share of the memory that engine.speculation.slow_tier divides");
+    }
+  }
   if (transfer.mode == "any" && transfer.profile.empty()) return Refused("mode", "any needs a profile");
   if (!FetchesPrefixes(transfer)) {
     return producers->empty() ? OkStatus() : Refused("producers", "are for the roles decode and both");

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cache/tree_walk.h"
+#include "engine/compressed/compressed_kv.h"
 #include "engine/loop/step_loop.h"
 
 namespace invar::engine {
@@ -151,6 +152,12 @@ const std::vector<std::string>& Engine::drafters() const { return impl_->loop.re
 void Engine::CheckIntegrity() const { impl_->loop.CheckIntegrity(); }
 
 const RequestLimits& Engine::request_limits() const { return impl_->loop.request_limits(); }
+
+StatusOr<PrefixView> Engine::MakeView(const cache::PrefixImage& image, const WantedView& wish) const {
+  const std::optional<kernels::PageShape>& shape = impl_->loop.view_shape();
+  if (!shape.has_value()) return Status(StatusCode::kFailedPrecondition, WhyNoViews(spec()));
+  return MakePrefixView(spec(), *shape, image, wish);
+}
 
 int32_t Engine::step_tokens() const { return impl_->loop.step_tokens(); }
 

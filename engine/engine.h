@@ -73,6 +73,10 @@ class Engine {
     int32_t first_page = 0;
   };
   Status CopyCached(CachedPrefix what, std::function<void(std::optional<cache::PrefixImage>)> done);
+  // A compressed view of what CopyCached gave, from its first page on, for one who drafts on it. Threads: any; it is
+  // made on this one, in a pass over the KV. Requires: the wish was found valid (CheckView, ViewUse::kDrafts). Errors:
+  // FAILED_PRECONDITION: no view can stand for this model's KV.
+  StatusOr<PrefixView> MakeView(const cache::PrefixImage& image, const WantedView& wish) const;
   // How many tokens of it CopyCached would find, and how often its tenant's prefixes were flushed.
   Status LookUpCached(CachedPrefix what, std::function<void(int32_t tokens, int64_t flushes)> done);
   // Where `request` would leave checkpoints if it came now, and why; nothing is run. Errors: as Submit's validation.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cache/cache_tuning.h"
 #include "config/config.h"
+#include "engine/prefix_view.h"
 #include "engine/scd_profiles.h"
 #include "engine/slow/slow_store.h"
 #include "engine/speculate/drafter.h"
@@ -22,6 +23,8 @@ struct TransferOptions {
   std::shared_ptr<const HeldProfile> profile = {};  // What codes of them are decoded by; null: none are asked for.
   bool plans = false;                               // Fetch only what is sooner there than here, by what was measured.
   std::string point = {};                           // That they are asked for in; empty: the best of the profile.
+  bool runs_there = false;                          // A request is run by its producer until its prefix is here.
+  WantedView view = {};  // That its drafts are made on meanwhile; without a compressor: it makes none.
 };
 
 struct EngineOptions {

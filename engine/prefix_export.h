@@ -46,7 +46,8 @@ struct ShelvedCodes {
   std::shared_ptr<const CodeShelf::Codes> codes;
 };
 // The image is all of a prefix that lay ready.
-using PrefixPart = std::variant<cache::PrefixImage, PrefixLayers, PrefixCodes, ShelvedCodes>;
+// A view is made of an image by whoever passes it on (MakePrefixView): what it takes is none of the engine's time.
+using PrefixPart = std::variant<cache::PrefixImage, PrefixLayers, PrefixCodes, ShelvedCodes, PrefixView>;
 bool IsLast(const PrefixPart& part);
 
 class PrefixExport final : public EventSink, public std::enable_shared_from_this<PrefixExport> {
@@ -60,6 +61,8 @@ class PrefixExport final : public EventSink, public std::enable_shared_from_this
     TimeNs deadline = kNever;
     std::optional<CodedExport> coded = {};  // Given: codes are wanted, of the whole prefix.
     CodeShelf* shelf = nullptr;             // Where they may be kept; null: nowhere. Outlives the last request.
+    // Nothing is run for it. Errors: NOT_FOUND where the cache has not nearly all of it.
+    bool only_cached = false;
   };
   using Take = std::function<void(StatusOr<PrefixPart>)>;
 

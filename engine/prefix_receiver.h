@@ -51,6 +51,7 @@ class PrefixReceiver {
   std::vector<ConsumerFrame> OnManifest(const ManifestFrame& manifest);
   // Whether the producer is what it must be, and sends what was asked for. Errors: kRefused.
   std::optional<std::string> WhyRefused(const ManifestFrame& manifest) const;
+  int64_t BytesOf(const ManifestFrame& manifest) const;
   void TakeMemory(const ManifestFrame& manifest);
   std::vector<ConsumerFrame> OnChunk(const ChunkFrame& chunk);
   std::vector<ConsumerFrame> OnAbortAck(const AbortAckFrame& ack);
@@ -66,6 +67,7 @@ class PrefixReceiver {
   std::string why_;
   cache::PrefixImage image_;
   CodedPrefix coded_;
+  std::optional<PrefixView> view_;  // Its state comes into the image's.
   ChunkPlan plan_;
   std::optional<RootHash> root_;
   int64_t next_ = 0;        // Chunk.

@@ -32,8 +32,10 @@ class PrefixSender {
 
   // Errors: FAILED_PRECONDITION naming the field in which the two differ; INVALID_ARGUMENT.
   Status Open(const OpenFrame& open);
-  // What the prefix is to be offered in; nullopt: as it is. Requires: Open.
+  // What the prefix is to be offered as: in codes; or as a view, where one names a compressor; or as it is. Requires:
+  // Open.
   const std::optional<CodedExport>& coded() const { return coded_; }
+  const WantedView& view() const { return view_wish_; }
   // Memory that the copy of the prefix takes while it is on its way. Requires: Open.
   int64_t prefix_bytes() const { return prefix_bytes_; }
   // What goes out now, as far as credits reach; parts in order, while the rest is computed. Requires: Open; the prefix
@@ -76,6 +78,8 @@ class PrefixSender {
   void OfferLayers(PrefixLayers part);
   void OfferCodes(PrefixCodes part);
   void OfferShelved(ShelvedCodes part);
+  void OfferView(PrefixView view);
+  Status CheckView(const OpenFrame& open) const;
   void CheckWhole() const;
   bool IsThere(const ChunkHeader& chunk);
   ByteQueue& QueueOf(const ChunkHeader& chunk);
@@ -87,6 +91,7 @@ class PrefixSender {
   const ScdProfiles* const profiles_;
 
   std::optional<CodedExport> coded_;
+  WantedView view_wish_;
   int64_t prefix_bytes_ = 0;
   State state_ = State::kNew;
   bool acknowledged_ = false;

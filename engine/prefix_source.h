@@ -19,9 +19,12 @@
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
 #include "engine/plan_transfer.h"
+#include "engine/prefix_view.h"
 #include "engine/scd_profiles.h"
 
 namespace invar::engine {
+
+class RemoteRun;
 
 // Why a prefix did not come, and its prompt was run here.
 enum class TransferFault {
@@ -56,15 +59,19 @@ struct PrefixWant {
   // Given: it is fetched only where that is sooner than running it, in the way that is soonest. All but producers,
   // which the source asks.
   std::optional<TransferProblem> problem = {};
+  // Given: whoever is fetched from may run the request meanwhile, where its weights are equal.
+  std::shared_ptr<RemoteRun> run = {};
+  WantedView view = {};  // Given: a view of the prefix is wanted, in its place. Requires: nothing of it is here.
 };
 
 struct FetchedPrefix {
   std::optional<TransferFault> fault;  // Given: nothing came, and `why` says more.
   std::string why = {};
   cache::PrefixImage image = {};
-  CodedPrefix coded = {};  // Held: this came, and no image.
-  int64_t bytes = 0;       // Of chunks that arrived, used or not.
-  std::string plan = {};   // What was weighed, in words; empty: nothing was.
+  CodedPrefix coded = {};               // Held: this came, and no image.
+  std::optional<PrefixView> view = {};  // Alike.
+  int64_t bytes = 0;                    // Of chunks that arrived, used or not.
+  std::string plan = {};                // What was weighed, in words; empty: nothing was.
 };
 
 // Threads: the engine's calls; `done` is called on any.
@@ -72,7 +79,8 @@ class PrefixSource {
  public:
   using Done = std::function<void(FetchedPrefix)>;
   virtual ~PrefixSource() = default;
-  // Begins to fetch. `done` is called once, also after Cancel, and may be called before this returns.
+  // Begins to fetch. `done` is called once, also after Cancel, and may be called before this returns; a run gets
+  // nothing any more behind it.
   virtual void Fetch(int64_t ticket, PrefixWant want, Done done) = 0;
   // Nobody waits for it any more. Harmless where it has ended.
   virtual void Cancel(int64_t ticket) = 0;

@@ -17,6 +17,11 @@
 
 namespace invar::engine {
 
+class DraftOffers;
+
+// The drafter of requests whose guesses come from outside.
+inline constexpr char kOfferedDrafter[] = "offered";
+
 // A prefix that is given away as it is: KV in pages from this one on, and the state after all of it.
 struct RawExport {
   int32_t first_page = 0;
@@ -81,6 +86,7 @@ struct Request {
     // What drafts are made on, of drafters that compress, as of Approximation; empty of others.
     std::string compressor;
     std::optional<float> kv_budget;
+    std::shared_ptr<DraftOffers> offers = {};  // Of the drafter `offered` alone, which nobody may name otherwise.
   } speculation;
   // What memory lacks of the prompt may come from an instance of equal weights: with the same bits.
   struct Transfer {

@@ -89,6 +89,13 @@ struct TransferStats {
   int64_t coded_tokens = 0;
   int64_t coded_bytes = 0;
   int64_t rebuild_ns = 0;
+  // Of requests that were run by their producer meanwhile: those that got tokens from there, and these.
+  int64_t remote_runs = 0;
+  int64_t remote_tokens = 0;
+  // On compressed views that came first: these, the tokens drafted on them, and those of these that were right.
+  int64_t remote_views = 0;
+  int64_t remote_drafted = 0;
+  int64_t remote_accepted = 0;
   std::array<int64_t, kTransferFaults> faults = {};
   int64_t under_way = 0;
 };

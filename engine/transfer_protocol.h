@@ -29,12 +29,13 @@
 #include "base/ids.h"
 #include "cache/prefix_image.h"
 #include "cache/scope.h"
+#include "engine/prefix_view.h"
 #include "engine/scd_profiles.h"
 #include "models/model.h"
 
 namespace invar::engine {
 
-inline constexpr int32_t kTransferProtocol = 3;
+inline constexpr int32_t kTransferProtocol = 4;
 // Payload of one chunk at most. Large enough for the rate of a link, small enough to check from a core's cache, and
 // with its message below what gRPC takes by default (4 MiB).
 inline constexpr int64_t kChunkBytesMax = int64_t{1} << 20;
@@ -87,6 +88,8 @@ struct TransferIdentity {
 
   bool operator==(const TransferIdentity&) const = default;
 };
+// Of its layers; where it names none, all of it is one.
+std::vector<LayerPlace> LayerPlacesOf(const TransferIdentity& identity);
 TransferIdentity IdentityOf(const models::ModelSpec& spec, std::string tokenizer = {});
 struct IdentityDifference {
   const char* field = "";
@@ -98,17 +101,18 @@ std::optional<IdentityDifference> DifferenceOf(const TransferIdentity& consumer,
 std::optional<IdentityDifference> CodedDifferenceOf(const TransferIdentity& consumer, const TransferIdentity& producer,
                                                     const ScdProfile& profile);
 
-enum class ChunkKind : int32_t { kKv = 1, kState = 2, kCodes = 3 };
-enum class ChunkCodec : int32_t { kRaw = 1, kScd = 2 };
+enum class ChunkKind : int32_t { kKv = 1, kState = 2, kCodes = 3, kView = 4 };
+enum class ChunkCodec : int32_t { kRaw = 1, kScd = 2, kView = 3 };
 
 // Which bytes a chunk brings, said in full: the receiver compares it with what must come next.
 struct ChunkHeader {
   int64_t index = 0;
   ChunkKind kind = ChunkKind::kKv;
-  int32_t layer = 0;  // Of TransferIdentity::layers; of codes, of the stack.
+  int32_t layer = 0;  // Of TransferIdentity::layers; of codes, of the stack; of a view, of the attention layers.
   int32_t token_begin = 0;
   int32_t token_end = 0;  // Of a state, both are the number of tokens before it; of codes, those that it needs.
-  int64_t offset = 0;     // Of its first byte in the layer's part of the page of token_begin, of the state or of codes.
+  // Of its first byte in the layer's part of the page of token_begin, of the state, of codes or of the view.
+  int64_t offset = 0;
   int64_t bytes = 0;
   ChunkCodec codec = ChunkCodec::kRaw;
 
@@ -123,6 +127,7 @@ struct OpenFrame {
   int32_t have_kv = 0;
   int32_t have_state = 0;
   std::string point = {};  // Of the identity's profile.
+  WantedView view = {};    // Given: a compressed view of what lies ready is wanted, in its place.
 };
 struct GrantFrame {
   uint64_t epoch = 0;  // Of the consumer's choice: what carries another one is not of this transfer.
@@ -161,7 +166,8 @@ struct ManifestFrame {
   // it is one.
   int32_t piece_pages = 0;
   ChunkCodec codec = ChunkCodec::kRaw;
-  std::string point = {};  // Of kScd.
+  std::string point = {};                // Of kScd.
+  std::vector<int64_t> view_bytes = {};  // Of kView: of each attention layer.
 };
 struct ChunkFrame {
   uint64_t epoch = 0;
@@ -195,6 +201,7 @@ uint32_t ChecksumOf(uint64_t epoch, const ChunkHeader& header, std::span<const s
 //   13 words   epoch, protocol, 1 with the multi-token head and else 0, attention layers, recurrent layers, page
 //              tokens, page bytes, state bytes, first page, end, chunk bytes, codec, piece pages
 //   layers     of the identity, two words each: page bytes, state bytes
+//   view       of the manifest, a word each: bytes
 //   chunks     each nine words (0 where ChecksumOf has the epoch, then index, kind, layer, token begin, token end,
 //              offset, payload bytes, codec), then its payload
 class RootHash {
@@ -212,8 +219,8 @@ class RootHash {
 class ChunkPlan {
  public:
   ChunkPlan() = default;
-  // Of kRaw: piece after piece, layer after layer; a layer's state behind its last pages. Requires: the manifest was
-  // checked.
+  // Of kRaw: piece after piece, layer after layer; a layer's state behind its last pages. Of kView: the view layer
+  // after layer, then the states. Requires: the manifest was checked.
   explicit ChunkPlan(const ManifestFrame& manifest);
   // Of kScd: codes in the order in which their producer has them, then by layer.
   ChunkPlan(const ManifestFrame& manifest, const ScdShape& shape, const ScdPoint& point);
@@ -221,8 +228,8 @@ class ChunkPlan {
   int64_t total_bytes() const { return total_bytes_; }
   int32_t pages() const { return pages_; }
   const ChunkHeader& At(const int64_t index) const { return chunks_[static_cast<size_t>(index)]; }
-  // The part of `image` that the chunk is a copy of, piece by piece. Requires: kRaw; the image has the manifest's
-  // sizes.
+  // The part of `image` that the chunk is a copy of, piece by piece. Requires: of pages or a state; the image has the
+  // manifest's sizes.
   std::vector<std::span<std::byte>> PlacesOf(const ChunkHeader& header, cache::PrefixImage& image) const;
   // Where the chunk begins in all that the plan has of its layer and kind, in order.
   int64_t LayerOffsetOf(const ChunkHeader& header) const;
@@ -230,13 +237,14 @@ class ChunkPlan {
  private:
   void AddKv(int32_t layer, int32_t begin, int32_t end);  // Of pages from first_page_ on.
   void AddState(int32_t layer);
+  void AddView(std::span<const int64_t> view_bytes);
   void Add(ChunkHeader header);
 
   int32_t first_page_ = 0;
   int32_t end_ = 0;
   int32_t pages_ = 0;
   int64_t chunk_bytes_ = 0;
-  std::vector<LayerPlace> layers_;  // Of kRaw.
+  std::vector<LayerPlace> layers_;  // Of kRaw and kView.
   std::vector<ChunkHeader> chunks_;
   int64_t total_bytes_ = 0;
 };

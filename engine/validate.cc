@@ -104,22 +104,14 @@ Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& 
   return wanted.has_value() ? CheckRange<int64_t>(*wanted, 0, limits.logprobs_max, field) : OkStatus();
 }
 
-Status CheckView(const std::string& compressor, const ViewUse use, const std::optional<float>& kv_budget) {
-  if (Status s = CheckCompressor(compressor, use, "kv_policy.compressor"); !s.ok()) return s;
-  if (TakesBudget(compressor) == kv_budget.has_value()) {
-    if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
-    return Unwanted("kv_policy.kv_budget", "above 0, up to 1", *kv_budget);
-  }
-  return InvalidArgument(
-      kv_budget.has_value()
-          ? "kv_policy.kv_budget: " + compressor + " keeps every token; leave it out"
-          : "kv_policy.kv_budget: " + compressor + " wants to know the share of the full KV that it may keep",
-      "kv_policy.kv_budget");
-}
+// Of requests.
+constexpr ViewFields kPolicyFields = {.compressor = "kv_policy.compressor", .kv_budget = "kv_policy.kv_budget"};
 
 Status CheckDraftedOn(const Request::Speculation& speculation, const RequestLimits& limits) {
-  const auto& [drafter, draft_tokens, compressor, kv_budget] = speculation;
-  if (limits.compressing_drafters.contains(drafter)) return CheckView(compressor, ViewUse::kDrafts, kv_budget);
+  const auto& [drafter, draft_tokens, compressor, kv_budget, offers] = speculation;
+  if (limits.compressing_drafters.contains(drafter)) {
+    return CheckView(compressor, ViewUse::kDrafts, kv_budget, kPolicyFields);
+  }
   if (compressor.empty() && !kv_budget.has_value()) return OkStatus();
   const std::string field = compressor.empty() ? "kv_policy.kv_budget" : "kv_policy.compressor";
   return InvalidArgument(
@@ -133,7 +125,9 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
         "kv_policy.exactness: this engine does not speculate (engine.speculation.draft_tokens_max is 0); ask for EXACT",
         "kv_policy.exactness");
   }
-  if (std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter) == limits.drafters.end()) {
+  const bool is_offered = speculation.offers != nullptr && speculation.drafter == kOfferedDrafter;
+  const auto named = std::find(limits.drafters.begin(), limits.drafters.end(), speculation.drafter);
+  if (!is_offered && named == limits.drafters.end()) {
     const auto refused = limits.refused_drafters.find(speculation.drafter);
     const std::string why = refused == limits.refused_drafters.end() ? "" : fmt::format(" ({})", refused->second);
     return Unwanted("kv_policy.drafter", fmt::format("one of {}", fmt::join(limits.drafters, ", ")),
@@ -152,7 +146,7 @@ Status CheckApproximation(const Request& request, const RequestLimits& limits) {
         "kv_policy.exactness: APPROXIMATE is not possible here: " + limits.why_no_views + "; ask for EXACT or LOSSLESS",
         "kv_policy.exactness");
   }
-  return CheckView(compressor, ViewUse::kAnswers, kv_budget);
+  return CheckView(compressor, ViewUse::kAnswers, kv_budget, kPolicyFields);
 }
 
 Status CheckHints(const Request& request, const RequestLimits& limits) {
@@ -234,6 +228,19 @@ Status CheckCompressor(const std::string& compressor, const ViewUse use, const s
   return InvalidArgument(
       std::string(field) + ": " + compressor + " goes by " + missing + "; name another compressor, such as centroid",
       std::string(field));
+}
+
+Status CheckView(const std::string& compressor, const ViewUse use, const std::optional<float>& kv_budget,
+                 const ViewFields& fields) {
+  if (Status s = CheckCompressor(compressor, use, fields.compressor); !s.ok()) return s;
+  const std::string field(fields.kv_budget);
+  if (TakesBudget(compressor) == kv_budget.has_value()) {
+    if (!kv_budget.has_value() || (*kv_budget > 0.0F && *kv_budget <= 1.0F)) return OkStatus();
+    return Unwanted(field, "above 0, up to 1", *kv_budget);
+  }
+  const std::string why = kv_budget.has_value() ? " keeps every token; leave it out"
+                                                : " wants to know the share of the full KV that it may keep";
+  return InvalidArgument(field + ": " + compressor + why, field);
 }
 
 bool TakesBudget(const std::string& compressor) {

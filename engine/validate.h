@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -58,6 +59,15 @@ int32_t OutputLimit(const Request& request, const RequestLimits& limits);
 enum class ViewUse { kAnswers, kDrafts };
 // Errors: INVALID_ARGUMENT naming `field`: no compressor, or one that goes by what is not recorded for this use.
 Status CheckCompressor(const std::string& compressor, ViewUse use, std::string_view field);
+
+// What the caller calls the two.
+struct ViewFields {
+  std::string_view compressor;
+  std::string_view kv_budget;
+};
+// Errors: INVALID_ARGUMENT naming the field: as CheckCompressor; a budget of a kind that keeps all, or none of another.
+Status CheckView(const std::string& compressor, ViewUse use, const std::optional<float>& kv_budget,
+                 const ViewFields& fields);
 
 // Whether it is a compressor that must be told how many tokens may keep a slot.
 bool TakesBudget(const std::string& compressor);

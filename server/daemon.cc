@@ -316,6 +316,7 @@ std::string Daemon::MetricsText() const {
   snapshot.calls = gate_.open_calls().report();
   snapshot.preparing = generate_service_.preparing();
   snapshot.transfer = transfer_service_.counts();
+  snapshot.verify = transfer_service_.verify_counts();
   if (const ServedModel* const model = gate_.model()) {
     snapshot.model = model->parts.name;
     snapshot.spec = model->spec();

@@ -68,7 +68,8 @@ struct MetricsSnapshot {
   OpenCalls::Report calls;
   PreparingReport preparing;
   TransferCounts transfer;  // Of prefixes that others asked for,
-  TransferAborts aborts;    // and of those that were asked of others.
+  VerifyCounts verify;      // of requests that were run for them meanwhile,
+  TransferAborts aborts;    // and of prefixes that were asked of others.
   int64_t kernel_scratch_bytes = 0;
   MetricEvents events;  // Metrics fills it in.
 };

@@ -20,8 +20,9 @@ enum class Rpc {
   kExplainPlan,
   kFetchPrefix,
   kQuotePrefix,
+  kVerifyPrefix,
 };
-inline constexpr size_t kRpcCount = 10;
+inline constexpr size_t kRpcCount = 11;
 
 constexpr std::string_view NameOf(const Rpc rpc) {
   switch (rpc) {
@@ -45,6 +46,8 @@ constexpr std::string_view NameOf(const Rpc rpc) {
       return "FetchPrefix";
     case Rpc::kQuotePrefix:
       return "QuotePrefix";
+    case Rpc::kVerifyPrefix:
+      return "VerifyPrefix";
   }
   return {};
 }

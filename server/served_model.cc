@@ -119,6 +119,13 @@ Status MakeTransferParts(const config::Config::Transfer& transfer, const models:
   return OkStatus();
 }
 
+// What drafts are made on.
+engine::WantedView ViewOf(const config::Config::Engine& options) {
+  engine::WantedView wish{.compressor = options.speculation.compressor};
+  if (engine::TakesBudget(wish.compressor)) wish.kv_budget = static_cast<float>(options.speculation.kv_budget);
+  return wish;
+}
+
 // `takes`: as of TakenProfile.
 engine::EngineOptions OptionsOf(const config::Config& config, std::shared_ptr<const engine::HeldProfile> takes) {
   const auto& options = config.engine;
@@ -147,7 +154,9 @@ engine::EngineOptions OptionsOf(const config::Config& config, std::shared_ptr<co
                        .timeout = std::chrono::nanoseconds(config.transfer.timeout).count(),
                        .profile = std::move(takes),
                        .plans = config.transfer.choose == "shortest",
-                       .point = config.transfer.point}};
+                       .point = config.transfer.point,
+                       .runs_there = config.transfer.verify != "here",
+                       .view = config.transfer.verify == "drafted" ? ViewOf(options) : engine::WantedView{}}};
 }
 
 std::string NameOf(const config::Config::Model& model) {

@@ -17,6 +17,7 @@
 #include "engine/prefix_receiver.h"
 #include "invar/v1/transfer.grpc.pb.h"
 #include "server/link_meter.h"
+#include "server/run_call.h"
 #include "server/translate_transfer.h"
 
 namespace invar::server {
@@ -95,6 +96,8 @@ struct TransferClient::Producer {
   std::string address;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::TransferService::Stub> stub;
+  // A connection of its own: tokens of a run do not stand behind what of a prefix waits to be sent.
+  std::unique_ptr<v1::TransferService::Stub> run_stub;
 
   Mutex mu;
   CircuitBreaker breaker GUARDED_BY(mu){{}};
@@ -266,17 +269,20 @@ TransferClient::TransferClient(const config::Config::Transfer& config, engine::T
 TransferClient::~TransferClient() {
   names_.reset();
   std::map<int64_t, std::shared_ptr<Stream>> open;
+  std::map<int64_t, std::shared_ptr<RunCall>> runs;
   std::map<int64_t, std::vector<std::shared_ptr<Asked>>> quotes;
   {
     const MutexLock lock(mu_);
     closing_ = true;
     for (const auto& [ticket, job] : jobs_) job->is_cancelled = true;
     open = streams_;
+    runs = runs_;
     quotes = quotes_;
     work_.NotifyAll();
     watch_.NotifyAll();
   }
   for (const auto& [ticket, stream] : open) stream->Cut();
+  for (const auto& [ticket, run] : runs) run->Cut();
   for (const auto& [ticket, asked] : quotes) CutAll(asked);
   for (std::thread& thread : threads_) thread.join();
   for (const std::shared_ptr<Job>& job : queue_) job->done({.fault = TransferFault::kFailed, .why = "shutting down"});
@@ -306,6 +312,8 @@ void TransferClient::SetProducers(const std::vector<config::Producer>& now) {
     producer->address = entry.address;
     producer->channel = grpc::CreateCustomChannel(entry.address, credentials_, arguments);
     producer->stub = v1::TransferService::NewStub(producer->channel);
+    producer->run_stub =
+        v1::TransferService::NewStub(grpc::CreateCustomChannel(entry.address, credentials_, arguments));
     producers.push_back(std::move(producer));
   }
   const MutexLock lock(mu_);
@@ -332,6 +340,7 @@ void TransferClient::Fetch(const int64_t ticket, engine::PrefixWant want, Done d
 
 void TransferClient::Cancel(const int64_t ticket) {
   std::shared_ptr<Stream> stream;
+  std::shared_ptr<RunCall> run;
   std::vector<std::shared_ptr<Asked>> asked;
   {
     const MutexLock lock(mu_);
@@ -339,9 +348,11 @@ void TransferClient::Cancel(const int64_t ticket) {
     if (job == jobs_.end()) return;
     job->second->is_cancelled = true;
     if (const auto open = quotes_.find(ticket); open != quotes_.end()) asked = open->second;
+    if (const auto open = runs_.find(ticket); open != runs_.end()) run = open->second;
     if (const auto open = streams_.find(ticket); open != streams_.end()) stream = open->second;
   }
   CutAll(asked);
+  if (run != nullptr) run->Cut();
   if (stream != nullptr) stream->GiveUp();
 }
 
@@ -386,7 +397,7 @@ FetchedPrefix TransferClient::FetchFromAny(Job& job) {
       pass = producer->breaker.Admit(clock_.Now());
     }
     if (pass == CircuitBreaker::Pass::kRefused) continue;
-    last = FetchFrom(*producer, job.want, job);
+    last = FetchAndRun(*producer, job.want, job);
     bytes += last.bytes;
     Note(*producer, pass, last, job.is_cancelled);
     if (!last.fault.has_value() || !IsTheProducers(*last.fault)) break;
@@ -510,7 +521,7 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
     want.point = plan.best.point;
     if (plan.best.kind == engine::TransferWay::Kind::kAsItIs) want.profile = nullptr;
     Asked& one = *asked[plan.best.producer];
-    last = FetchFrom(*one.producer, want, job);
+    last = FetchAndRun(*one.producer, want, job);
     bytes += last.bytes;
     Note(*one.producer, one.pass, last, job.is_cancelled);
     one.pass = CircuitBreaker::Pass::kCall;
@@ -526,6 +537,50 @@ FetchedPrefix TransferClient::FetchAsPlanned(Job& job) {
   last.bytes = bytes;
   last.plan = words;
   return last;
+}
+
+// The first tokens go before the prefix: they need little of the link, and what the run leaves in the producer's cache
+// is what is fetched then.
+FetchedPrefix TransferClient::FetchAndRun(Producer& producer, const engine::PrefixWant& want, Job& job) {
+  if (want.run == nullptr) return FetchFrom(producer, want, job);
+  const auto run = std::make_shared<RunCall>(*producer.run_stub, want.run,
+                                             RunCall::Options{.identity = identity_,
+                                                              .authorization = authorization_,
+                                                              .request_id = want.request_id,
+                                                              .deadline = want.deadline},
+                                             clock_);
+  {
+    const MutexLock lock(mu_);
+    runs_.emplace(job.ticket, run);
+  }
+  // Who cancelled before has not seen it.
+  if (job.is_cancelled) run->Cut();
+  const bool is_running = run->AwaitTokens();
+  int64_t view_bytes = 0;
+  if (is_running && !want.run->view_wish().compressor.empty() && !job.is_cancelled) {
+    view_bytes = FetchView(producer, want, job);
+  }
+  FetchedPrefix fetched = FetchFrom(producer, want, job);
+  fetched.bytes += view_bytes;
+  {
+    const MutexLock lock(mu_);
+    runs_.erase(job.ticket);
+  }
+  return fetched;
+}
+
+// Where it does not come, the run goes on without drafts.
+int64_t TransferClient::FetchView(Producer& producer, const engine::PrefixWant& want, Job& job) {
+  engine::PrefixWant of_view{.request_id = want.request_id,
+                             .scope = want.scope,
+                             .tokens = want.tokens,
+                             .deadline = want.deadline,
+                             .view = want.run->view_wish()};
+  FetchedPrefix fetched = FetchFrom(producer, of_view, job);
+  Status taken = fetched.fault.has_value() ? Status(StatusCode::kUnavailable, fetched.why) : OkStatus();
+  if (taken.ok()) taken = want.run->TakeView(*std::move(fetched.view));
+  if (!taken.ok()) Logger("server")->debug("no view of a prefix came to draft on: {}", taken.message());
+  return fetched.bytes;
 }
 
 FetchedPrefix TransferClient::FetchFrom(Producer& producer, const engine::PrefixWant& want, Job& job) {
@@ -620,17 +675,21 @@ void TransferClient::Note(Producer& producer, const CircuitBreaker::Pass pass, c
 void TransferClient::CutTheSilent() {
   const TimeNs lease = std::chrono::nanoseconds(config_.lease).count();
   std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<std::shared_ptr<RunCall>> runs;
   for (;;) {
     streams.clear();
+    runs.clear();
     {
       const MutexLock lock(mu_);
       while (jobs_.empty() && !closing_) watch_.Wait(mu_);
       if (closing_) return;
       watch_.WaitFor(mu_, std::chrono::nanoseconds(engine::kTransferBeatNs / 2));
       for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
+      for (const auto& [ticket, run] : runs_) runs.push_back(run);
     }
     const TimeNs now = clock_.Now();
     for (const std::shared_ptr<Stream>& stream : streams) stream->CutIfOverdue(now, lease);
+    for (const std::shared_ptr<RunCall>& run : runs) run->CutIfSilent(now, lease);
   }
 }
 

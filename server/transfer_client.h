@@ -31,6 +31,8 @@
 
 namespace invar::server {
 
+class RunCall;
+
 class TransferClient final : public engine::PrefixSource {
  public:
   // Connects to nobody yet. Errors: those of reading token and certificates, naming the field.
@@ -56,6 +58,10 @@ class TransferClient final : public engine::PrefixSource {
   void Work();
   engine::FetchedPrefix FetchFromAny(Job& job);
   engine::FetchedPrefix FetchFrom(Producer& producer, const engine::PrefixWant& want, Job& job);
+  // Alike, while the producer runs the request, where the want says so.
+  engine::FetchedPrefix FetchAndRun(Producer& producer, const engine::PrefixWant& want, Job& job);
+  // A view of the prefix, for the run to draft on. Gives the bytes that came.
+  int64_t FetchView(Producer& producer, const engine::PrefixWant& want, Job& job);
   // By what producers say and what the links to them do; in the way that is soonest, or not at all.
   engine::FetchedPrefix FetchAsPlanned(Job& job);
   // A producer that was asked, and what it said.
@@ -80,8 +86,9 @@ class TransferClient final : public engine::PrefixSource {
   CondVar work_;
   CondVar watch_;
   std::deque<std::shared_ptr<Job>> queue_ GUARDED_BY(mu_);
-  std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);        // Queued and running, by ticket,
-  std::map<int64_t, std::shared_ptr<Stream>> streams_ GUARDED_BY(mu_);  // and what is open of these: of the prefix,
+  std::map<int64_t, std::shared_ptr<Job>> jobs_ GUARDED_BY(mu_);                   // Queued and running, by ticket,
+  std::map<int64_t, std::shared_ptr<Stream>> streams_ GUARDED_BY(mu_);             // and what is open of these:
+  std::map<int64_t, std::shared_ptr<RunCall>> runs_ GUARDED_BY(mu_);               // of the prefix, of a run meanwhile,
   std::map<int64_t, std::vector<std::shared_ptr<Asked>>> quotes_ GUARDED_BY(mu_);  // and of who has it.
   // Shared with the jobs that are at one: it may go meanwhile.
   std::vector<std::shared_ptr<Producer>> producers_ GUARDED_BY(mu_);

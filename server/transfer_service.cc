@@ -18,14 +18,20 @@
 #include "server/link_meter.h"
 #include "server/served_call.h"
 #include "server/translate_transfer.h"
+#include "server/verify_call.h"
 
 namespace invar::server {
+
+// Views that wait to be made, each with a copy of its prefix, which transfer.bytes_max counts.
+constexpr size_t kViewsWaiting = 64;
 
 using Reactor = grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage>;
 
 // What has come for a call, under its own lock, and the call's turns. Shared: the export may find that the call has
 // gone.
-class TransferService::FetchTurns final : public TurnQueue::Node, public std::enable_shared_from_this<FetchTurns> {
+class TransferService::FetchTurns final : public TurnQueue::Node,
+                                          public Beaten,
+                                          public std::enable_shared_from_this<FetchTurns> {
  public:
   struct Mail {
     std::optional<Status> refused;  // It was not let in.
@@ -50,6 +56,9 @@ class TransferService::FetchTurns final : public TurnQueue::Node, public std::en
     }
     senders_.Ask(shared_from_this());
   }
+  void Beat() override {
+    Note([](Mail& mail) { mail.beats = true; });
+  }
 
  private:
   void TakeTurn() override;
@@ -59,6 +68,30 @@ class TransferService::FetchTurns final : public TurnQueue::Node, public std::en
   Mutex mu_;
   Mail mail_ GUARDED_BY(mu_);
 };
+
+TransferService::TransferService(CallGate& gate) : gate_(gate), views_(/*threads=*/1, kViewsWaiting) {}
+
+engine::PrefixExport::Take TransferService::HandsOver(std::shared_ptr<FetchTurns> turns) {
+  return [turns = std::move(turns)](StatusOr<engine::PrefixPart> part) {
+    turns->Note([&](FetchTurns::Mail& mail) { mail.parts.push_back(std::move(part)); });
+  };
+}
+
+// Neither the engine's thread nor the one that sends and beats for all has time for a pass over the KV.
+engine::PrefixExport::Take TransferService::MakesView(const std::shared_ptr<FetchTurns>& turns,
+                                                      const engine::OpenFrame& open) {
+  return [this, give = HandsOver(turns), wish = open.view, tenant = open.scope.tenant,
+          &engine = *gate_.model()->engine](StatusOr<engine::PrefixPart> part) {
+    if (!part.ok()) return give(std::move(part));
+    const auto image = std::make_shared<cache::PrefixImage>(std::get<cache::PrefixImage>(*std::move(part)));
+    const auto make = [image, give, wish, &engine] {
+      StatusOr<engine::PrefixView> view = engine.MakeView(*image, wish);
+      give(view.ok() ? StatusOr<engine::PrefixPart>(*std::move(view)) : view.status());
+    };
+    if (views_.Post(make, tenant, kViewsWaiting) == TaskQueue::Posted::kTaken) return;
+    give(ResourceExhausted("enough views of prefixes are being made already; try again later"));
+  };
+}
 
 class TransferService::FetchCall final : public Reactor, public ServedCall {
  public:
@@ -75,12 +108,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
 
   // The heart looks after it from here on.
   void Listen() {
-    {
-      const MutexLock lock(service_.calls_mu_);
-      serial_ = ++service_.last_call_;
-      service_.calls_.emplace(serial_, turns_);
-      service_.wake_.NotifyAll();
-    }
+    serial_ = service_.heart_.Add(turns_);
     turns_->Note([](Mail& mail) { mail.begins = true; });
   }
 
@@ -98,10 +126,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     turns_->Note([](Mail& mail) { mail.cancelled = true; });
   }
   void OnDone() override {
-    {
-      const MutexLock lock(service_.calls_mu_);
-      service_.calls_.erase(serial_);
-    }
+    if (serial_ != 0) service_.heart_.Remove(serial_);
     GiveBackHeld();
     Leave();
   }
@@ -221,6 +246,7 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
     held_bytes_ = sender_->prefix_bytes();
     const TimeNs timeout = std::clamp<int64_t>(extras.timeout_ms, 0, int64_t{24} * 3'600'000) * 1'000'000;
     if (timeout > 0) ends_at_ = std::min(ends_at_, gate().clock().Now() + timeout);
+    const bool is_view = !open.view.compressor.empty();
     exported_ = engine::PrefixExport::Begin(*model.engine,
                                             {.request_id = extras.request_id,
                                              .scope = open.scope,
@@ -229,10 +255,9 @@ class TransferService::FetchCall final : public Reactor, public ServedCall {
                                              .have_state = open.have_state,
                                              .deadline = ends_at_,
                                              .coded = sender_->coded(),
-                                             .shelf = model.shelf.get()},
-                                            [turns = turns_](StatusOr<engine::PrefixPart> part) {
-                                              turns->Note([&](Mail& mail) { mail.parts.push_back(std::move(part)); });
-                                            });
+                                             .shelf = model.shelf.get(),
+                                             .only_cached = is_view},
+                                            is_view ? service_.MakesView(turns_, open) : HandsOver(turns_));
     return OkStatus();
   }
 
@@ -291,17 +316,6 @@ void TransferService::FetchTurns::TakeTurn() {
     mail = std::exchange(mail_, {});
   }
   if (call_ != nullptr && call_->Work(std::move(mail))) call_ = nullptr;
-}
-
-TransferService::TransferService(CallGate& gate) : gate_(gate), heart_([this] { Beat(); }) {}
-
-TransferService::~TransferService() {
-  {
-    const MutexLock lock(calls_mu_);
-    closing_ = true;
-    wake_.NotifyAll();
-  }
-  heart_.join();
 }
 
 // What the engine found for a quote, which ends on the senders' thread: gRPC may take its time over an answer.
@@ -384,18 +398,6 @@ TransferCounts TransferService::counts() const {
   return counts;
 }
 
-void TransferService::Beat() {
-  const MutexLock lock(calls_mu_);
-  while (!closing_) {
-    if (calls_.empty()) {
-      wake_.Wait(calls_mu_);
-      continue;
-    }
-    wake_.WaitFor(calls_mu_, std::chrono::nanoseconds(engine::kTransferBeatNs));
-    for (const auto& [serial, turns] : calls_) turns->Note([](FetchTurns::Mail& mail) { mail.beats = true; });
-  }
-}
-
 StatusOr<std::unique_ptr<engine::PrefixSender>> TransferService::SenderFor(const engine::OpenFrame& open,
                                                                            const Caller& caller) const {
   const ServedModel& model = *gate_.model();
@@ -456,6 +458,16 @@ Reactor* TransferService::FetchPrefix(grpc::CallbackServerContext* context) {
     ++counts_.asked;
   }
   auto* const call = new FetchCall(*this, *context, std::move(entry));  // Deletes itself.
+  if (call->Begin()) call->Listen();
+  return call;
+}
+
+grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* TransferService::VerifyPrefix(
+    grpc::CallbackServerContext* context) {
+  CallEntry entry = gate_.Enter(*context, Rpc::kVerifyPrefix, v1::VerifyRequest::default_instance());
+  tally_.Begun();
+  auto* const call = new VerifyCall(gate_, *context, std::move(entry),
+                                    {.senders = senders_, .heart = heart_, .tally = tally_});  // Deletes itself.
   if (call->Begin()) call->Listen();
   return call;
 }

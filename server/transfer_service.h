@@ -1,4 +1,4 @@
-// The producer's end of a transfer (invar.v1.TransferService), a reactor a prefix: frames go to a state machine
+// The producer's end of transfers (invar.v1.TransferService), a reactor a prefix: frames go to a state machine
 // (engine/prefix_sender.h), and the prefix comes from the engine (engine/prefix_export.h). One thread sends for all of
 // them and ends those whose consumer is silent; another beats.
 // Threads: any.
@@ -8,15 +8,17 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/prefix_export.h"
 #include "engine/prefix_sender.h"
 #include "engine/transfer_protocol.h"
 #include "invar/v1/transfer.grpc.pb.h"
 #include "server/call_gate.h"
+#include "server/heart.h"
+#include "server/task_queue.h"
 #include "server/transfer_counts.h"
 #include "server/turn_queue.h"
 #include "server/unary_call.h"
@@ -27,15 +29,17 @@ class TransferService final : public v1::TransferService::CallbackService {
  public:
   // Requires: `gate` outlives it. The destructor requires: no call is open.
   explicit TransferService(CallGate& gate);
-  ~TransferService() override;
-
   grpc::ServerBidiReactor<v1::ConsumerMessage, v1::ProducerMessage>* FetchPrefix(
       grpc::CallbackServerContext* context) override;
 
   grpc::ServerUnaryReactor* QuotePrefix(grpc::CallbackServerContext* context, const v1::QuoteRequest* request,
                                         v1::QuoteResponse* response) override;
 
+  grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* VerifyPrefix(
+      grpc::CallbackServerContext* context) override;
+
   TransferCounts counts() const;
+  VerifyCounts verify_counts() const { return tally_.counts(); }
 
  private:
   class FetchCall;
@@ -43,6 +47,10 @@ class TransferService final : public v1::TransferService::CallbackService {
   class QuoteTurn;
   enum class End { kSent, kRefused, kFailed, kAborted, kAbandoned, kExpired };
 
+  // What takes a prefix from the engine for a call: as it is; or as the view that `open` wants, made on a thread of
+  // ours.
+  static engine::PrefixExport::Take HandsOver(std::shared_ptr<FetchTurns> turns);
+  engine::PrefixExport::Take MakesView(const std::shared_ptr<FetchTurns>& turns, const engine::OpenFrame& open);
   // Ends `call` with what a fetch would find, or with the error.
   void Quote(const v1::QuoteRequest& request, v1::QuoteResponse& response, UnaryCall& call);
   // What would send what `open` asks for. Errors: as PrefixSender::Open; PERMISSION_DENIED.
@@ -52,21 +60,17 @@ class TransferService final : public v1::TransferService::CallbackService {
   void GiveBack(const std::string& tenant, int64_t bytes);
   // `reason`: of kAborted.
   void Count(End end, int64_t bytes, engine::AbortReason reason);
-  void Beat();
 
   CallGate& gate_;
 
   mutable Mutex mu_;
-  CondVar wake_;
   TransferCounts counts_ GUARDED_BY(mu_);
   std::map<std::string, int64_t> held_ GUARDED_BY(mu_);  // Bytes of counts_.held_bytes, by tenant.
 
-  Mutex calls_mu_;  // Before a call's own, and that of the senders' queue.
-  std::map<int64_t, std::shared_ptr<FetchTurns>> calls_ GUARDED_BY(calls_mu_);
-  int64_t last_call_ GUARDED_BY(calls_mu_) = 0;
-  bool closing_ GUARDED_BY(calls_mu_) = false;
+  VerifyTally tally_;
   TurnQueue senders_;
-  std::thread heart_;  // Last: it uses all above.
+  TaskQueue views_;  // Asks for turns.
+  Heart heart_;      // Asks for turns.
 };
 
 }  // namespace invar::server

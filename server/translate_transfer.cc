@@ -17,9 +17,8 @@ using engine::ChunkCodec;
 using engine::ChunkKind;
 
 constexpr size_t kIdentityBytesMax = 1024;
-constexpr size_t kTenantBytesMax = 64;
-constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kPointBytesMax = 128;
+constexpr size_t kCompressorBytesMax = 256;
 constexpr int kLayersMax = 1024;
 constexpr size_t kWhyBytesMax = 1024;
 constexpr int kFirstReason = v1::ABORT_UNWANTED;
@@ -32,7 +31,9 @@ struct Overloaded : Fs... {
   using Fs::operator()...;
 };
 
-void Fill(const engine::TransferIdentity& identity, v1::TransferIdentity& proto) {
+}  // namespace
+
+void FillIdentity(const engine::TransferIdentity& identity, v1::TransferIdentity& proto) {
   proto.set_protocol(identity.protocol);
   proto.set_fingerprint(identity.fingerprint);
   proto.set_numerics_id(identity.numerics_id);
@@ -50,7 +51,6 @@ void Fill(const engine::TransferIdentity& identity, v1::TransferIdentity& proto)
   }
 }
 
-// `message`: the one that it is a part of.
 StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& proto, const std::string_view message) {
   for (const auto& [name, text] : {std::pair("fingerprint", &proto.fingerprint()),
                                    {"numerics_id", &proto.numerics_id()},
@@ -83,6 +83,8 @@ StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& prot
                                   .profile = proto.profile()};
 }
 
+namespace {
+
 StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, OpenExtras* const extras) {
   StatusOr<engine::TransferIdentity> identity = IdentityFrom(open.identity(), "open");
   if (!identity.ok()) return identity.status();
@@ -90,12 +92,17 @@ StatusOr<engine::ConsumerFrame> OpenFrom(const v1::ConsumerMessage::Open& open, 
   if (Status s = CheckBytes("open.provenance", open.provenance().size(), kIdentityBytesMax); !s.ok()) return s;
   if (Status s = CheckBytes("open.point", open.point().size(), kPointBytesMax); !s.ok()) return s;
   if (Status s = CheckBytes("open.request_id", open.request_id().size(), kRequestIdBytesMax); !s.ok()) return s;
+  if (Status s = CheckBytes("open.view_compressor", open.view_compressor().size(), kCompressorBytesMax); !s.ok()) {
+    return s;
+  }
   engine::OpenFrame frame{.identity = *std::move(identity),
                           .scope = {.tenant = open.tenant(), .salt = open.salt(), .provenance = open.provenance()},
                           .tokens = {},
                           .have_kv = open.have_kv_tokens(),
                           .have_state = open.have_state_tokens(),
-                          .point = open.point()};
+                          .point = open.point(),
+                          .view = {.compressor = open.view_compressor(), .kv_budget = {}}};
+  if (open.has_view_kv_budget()) frame.view.kv_budget = open.view_kv_budget();
   frame.tokens.reserve(static_cast<size_t>(open.tokens_size()));
   for (const int32_t id : open.tokens()) frame.tokens.emplace_back(id);
   if (extras != nullptr) *extras = {.request_id = open.request_id(), .timeout_ms = open.timeout_ms()};
@@ -125,7 +132,7 @@ v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtr
   v1::ConsumerMessage message;
   std::visit(Overloaded{[&](const engine::OpenFrame& open) {
                           v1::ConsumerMessage::Open& proto = *message.mutable_open();
-                          Fill(open.identity, *proto.mutable_identity());
+                          FillIdentity(open.identity, *proto.mutable_identity());
                           proto.set_tenant(open.scope.tenant);
                           proto.set_salt(open.scope.salt);
                           proto.set_provenance(open.scope.provenance);
@@ -135,6 +142,8 @@ v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtr
                           proto.set_request_id(extras.request_id);
                           proto.set_timeout_ms(extras.timeout_ms);
                           proto.set_point(open.point);
+                          proto.set_view_compressor(open.view.compressor);
+                          if (open.view.kv_budget.has_value()) proto.set_view_kv_budget(*open.view.kv_budget);
                         },
                         [&](const engine::GrantFrame& grant) {
                           message.mutable_grant()->set_epoch(grant.epoch);
@@ -160,13 +169,14 @@ v1::ProducerMessage ToMessage(engine::ProducerFrame frame) {
   v1::ProducerMessage message;
   std::visit(Overloaded{[&](const engine::ManifestFrame& manifest) {
                           v1::ProducerMessage::Manifest& proto = *message.mutable_manifest();
-                          Fill(manifest.identity, *proto.mutable_identity());
+                          FillIdentity(manifest.identity, *proto.mutable_identity());
                           proto.set_first_page(manifest.first_page);
                           proto.set_end_tokens(manifest.end);
                           proto.set_chunk_bytes(manifest.chunk_bytes);
                           proto.set_codec(static_cast<v1::ChunkCodec>(manifest.codec));
                           proto.set_point(manifest.point);
                           proto.set_piece_pages(manifest.piece_pages);
+                          proto.mutable_view_bytes()->Add(manifest.view_bytes.begin(), manifest.view_bytes.end());
                         },
                         [&](engine::ChunkFrame& chunk) {
                           v1::ProducerMessage::Chunk& proto = *message.mutable_chunk();
@@ -223,13 +233,15 @@ StatusOr<engine::ProducerFrame> ToFrame(v1::ProducerMessage& message) {
       StatusOr<engine::TransferIdentity> identity = IdentityFrom(message.manifest().identity(), "manifest");
       if (!identity.ok()) return identity.status();
       if (Status s = CheckBytes("manifest.point", message.manifest().point().size(), kPointBytesMax); !s.ok()) return s;
-      return engine::ProducerFrame(engine::ManifestFrame{.identity = *std::move(identity),
-                                                         .first_page = message.manifest().first_page(),
-                                                         .end = message.manifest().end_tokens(),
-                                                         .chunk_bytes = message.manifest().chunk_bytes(),
-                                                         .piece_pages = message.manifest().piece_pages(),
-                                                         .codec = static_cast<ChunkCodec>(message.manifest().codec()),
-                                                         .point = message.manifest().point()});
+      return engine::ProducerFrame(engine::ManifestFrame{
+          .identity = *std::move(identity),
+          .first_page = message.manifest().first_page(),
+          .end = message.manifest().end_tokens(),
+          .chunk_bytes = message.manifest().chunk_bytes(),
+          .piece_pages = message.manifest().piece_pages(),
+          .codec = static_cast<ChunkCodec>(message.manifest().codec()),
+          .point = message.manifest().point(),
+          .view_bytes = {message.manifest().view_bytes().begin(), message.manifest().view_bytes().end()}});
     }
     case Message::kChunk: {
       Message::Chunk& chunk = *message.mutable_chunk();

@@ -3,7 +3,9 @@
 // engine/prefix_receiver.h).
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "engine/plan_transfer.h"
@@ -17,6 +19,14 @@ struct OpenExtras {
   std::string request_id;
   int64_t timeout_ms = 0;
 };
+
+// Of what an Open names, whichever.
+inline constexpr size_t kTenantBytesMax = 64;
+inline constexpr size_t kRequestIdBytesMax = 128;
+
+void FillIdentity(const engine::TransferIdentity& identity, v1::TransferIdentity& proto);
+// `message`: the one that it is a part of. Errors: INVALID_ARGUMENT.
+StatusOr<engine::TransferIdentity> IdentityFrom(const v1::TransferIdentity& proto, std::string_view message);
 
 v1::ConsumerMessage ToMessage(const engine::ConsumerFrame& frame, const OpenExtras& extras = {});
 v1::ProducerMessage ToMessage(engine::ProducerFrame frame);

@@ -38,6 +38,14 @@ std::vector<Field> TransferFields() {
        "`shortest`: asks producers what they have and fetches only what is sooner there than here, from whom and in "
        "the "
        "form that is soonest, by the rates that were measured; `always`: whatever tokens_min allows."},
+      {"transfer.verify",
+       ChoiceKind{+[](Config& c) -> std::string& { return c.transfer.verify; }, {"here", "there", "drafted"}},
+       "Where a request runs while its prefix is on its way: `here`: nowhere, it waits; `there`: on the full KV of the "
+       "producer that it comes from, whose tokens are those of a run here, until it has come; `drafted`: alike, and a "
+       "compressed view of the prefix (engine.speculation.compressor and kv_budget) comes first, on which this "
+       "instance "
+       "drafts what the producer verifies, so that it takes fewer steps there. For links that take long over a prefix; "
+       "producers of equal weights alone."},
       {"transfer.codes_kept", BytesKind{+[](Config& c) -> int64_t& { return c.transfer.codes_kept; }, kMiB, kTiB},
        "Most bytes of codes that are kept once they went out, for whoever asks for the same prefix by the same profile "
        "again; beside engine.kv_budget."},

@@ -107,6 +107,14 @@ bool CompressedKv::MakeOf(const int32_t tokens, const LayerOf& layer_of) {
   return true;
 }
 
+void CompressedKv::Adopt(std::vector<cache::CompressedLayer> layers, const int32_t tokens) {
+  Check(layers.size() == model_.spec().attention.page_offsets_bytes.size(), "a view is of all attention layers",
+        layers.size());
+  layers_ = std::move(layers);
+  tokens_ = tokens;
+  UpdateDegrees();
+}
+
 void CompressedKv::TakeFull(const PageRows& full, const int32_t rows) {
   Take(full, rows, [this](size_t) { return tokens_; });
 }

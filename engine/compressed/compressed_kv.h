@@ -63,6 +63,9 @@ class CompressedKv {
   void Make(const PageRows& full, int32_t tokens, const QueryLog* log = nullptr);
   // Alike where what lies before `full` is elsewhere. Errors: those of `before`; there is no view then.
   Status MakeBehind(const ReadLayer& before, const PageRows& full, int32_t tokens);
+  // Takes one that was made elsewhere, of all attention layers. Requires: each is of `tokens` tokens, all settled, of
+  // this model's shape and by this compressor.
+  void Adopt(std::vector<cache::CompressedLayer> layers, int32_t tokens);
   // The next `rows` positions become the tail's end: of full KV, or as a forward on this view wrote them into `tail`.
   void TakeFull(const PageRows& full, int32_t rows);
   void TakeTail(const PageRows& tail, int32_t rows);

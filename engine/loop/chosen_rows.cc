@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "engine/sample/logprobs.h"
 #include "engine/sample/penalties.h"
+#include "engine/wants_logprob.h"
 
 namespace invar::engine {
 namespace {

@@ -69,7 +69,11 @@ void LiveSequences::Export(Sequence& sequence) {
 
 void LiveSequences::Finish(Sequence& sequence, const int64_t kv_bytes) {
   std::optional<ViewReport> view = ReportView(sequence);
-  cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
+  if (sequence.has_lease()) {
+    cache_.Release(sequence.TakeLease(), sequence.computed_tokens(), cache::CheckpointKind::kEnd, clock_.Now());
+  }
+  // One that ended by tokens from elsewhere waits for its prefix still.
+  if (sequence.peer_ticket().has_value()) inbound_.Cancel(*sequence.peer_ticket());
   std::optional<SpeculationReport> speculation = speculator_.End(sequence);
   if (speculation.has_value()) {
     speculation->slow_tier_bytes = sequence.away_pages() * model_.spec().page_bytes;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/sample/logprobs.h"
+#include "engine/wants_logprob.h"
 
 namespace invar::engine {
 

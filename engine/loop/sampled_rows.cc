@@ -7,6 +7,7 @@
 #include "engine/sample/logprobs.h"
 #include "engine/sample/penalties.h"
 #include "engine/sample/sampler.h"
+#include "engine/wants_logprob.h"
 
 namespace invar::engine {
 

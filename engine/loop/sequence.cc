@@ -61,6 +61,12 @@ void Sequence::Push(TokenEvent event, const TimeNs now) {
   if (!reader_keeps_up && !paused()) paused_since_ = now;
 }
 
+void Sequence::Start(const TimeNs now) {
+  if (started_at_.has_value()) return;
+  started_at_ = now;
+  Push(StartedEvent{prompt_tokens(), reuse_}, now);
+}
+
 void Sequence::Admit(cache::PrefixLease lease, std::string made_of_codes, const TimeNs now) {
   MoveTo(SequenceState::kPrefill);
   const cache::PrefixMatch& match = lease.match();
@@ -81,7 +87,7 @@ void Sequence::Admit(cache::PrefixLease lease, std::string made_of_codes, const 
     }
     reuse_.made_of_codes = std::move(made_of_codes);
     if (reuse_.tier.empty() && match.kv_tokens > 0) reuse_.tier = "fast";
-    Push(StartedEvent{prompt_tokens(), reuse_}, now);
+    Start(now);
   }
   lease_.emplace(std::move(lease));
 }
@@ -148,6 +154,13 @@ bool Sequence::Accept(const TokenId token, std::optional<TokenLogprob> logprob, 
   return matched_.index() != 0 || output_tokens() >= output_limit_;
 }
 
+bool Sequence::AcceptRemote(const TokenId token, std::optional<TokenLogprob> logprob, const TimeNs now) {
+  Check(state_ == SequenceState::kWaiting, "only who waits gets tokens from elsewhere", id_);
+  Start(now);
+  ++remote_tokens_;
+  return Accept(token, std::move(logprob), now);
+}
+
 std::string Sequence::TextOf(const TokenId token, const bool is_stop, const bool armed) {
   if (!detokenizer_.has_value() || (is_stop && !request_.stopping.include_stop)) return {};
   StopMatcher::Fed fed = stop_.Feed(detokenizer_->Append(token), armed);
@@ -160,6 +173,7 @@ void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> s
   MoveTo(SequenceState::kEnded);
   lease_.reset();
   reuse_.computed_tokens = prompt_tokens_run_;
+  if (remote_tokens_ > 0) reuse_.transfer_mode += reuse_.transfer_mode.empty() ? "verify" : "+verify";
   FinishedEvent event{.reason = finish_reason_,
                       .matched = matched_,
                       .text_tail = {},
@@ -175,8 +189,8 @@ void Sequence::Finish(const int64_t kv_bytes, std::optional<SpeculationReport> s
   const bool stop_string = std::holds_alternative<std::string>(matched_);
   if (detokenizer_.has_value() && !stop_string) event.text_tail = stop_.Flush() + detokenizer_->Finish();
   const TimeNs first = first_token_at_.value_or(now);
-  event.queued_for = *admitted_at_ - submitted_at_;
-  event.prefill_for = first - *admitted_at_;
+  event.queued_for = *started_at_ - submitted_at_;
+  event.prefill_for = first - *started_at_;
   event.decode_for = now - first;
   event.first_token_after = first - submitted_at_;
   sink_->Push(std::move(event));

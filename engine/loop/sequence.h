@@ -131,7 +131,8 @@ class Sequence final : public SpeculatedSequence {
   void DropDraft() { draft_.clear(); }
 
   // --- Transitions; each checks that it is legal ---
-  // Goes on where the lease's match ends. Effects: pushes Started at the first admission of its life.
+  // Goes on where the lease's match ends. Effects: pushes Started at the first admission of its life, where no token
+  // came before.
   // `made_of_codes`: its provenance in words.
   void Admit(cache::PrefixLease lease, std::string made_of_codes, TimeNs now);
   // Back to waiting. The memory goes to the caller, who forgets what was computed with it once it is put away.
@@ -150,6 +151,8 @@ class Sequence final : public SpeculatedSequence {
   void AddPromptLogprob(TokenLogprob logprob) { prompt_logprobs_.push_back(std::move(logprob)); }
   // Takes a sampled token, pushes its Delta. True: the output has ended, call Finish.
   bool Accept(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
+  // Alike one that was sampled elsewhere, while it waits; the first pushes Started.
+  bool AcceptRemote(TokenId token, std::optional<TokenLogprob> logprob, TimeNs now);
   // Of one that gives its prefix away; else null.
   LiveExport* live_export() { return live_export_.get(); }
   const LiveExport* live_export() const { return live_export_.get(); }
@@ -170,6 +173,7 @@ class Sequence final : public SpeculatedSequence {
  private:
   void MoveTo(SequenceState next);
   void Push(TokenEvent event, TimeNs now);
+  void Start(TimeNs now);
   bool IsStopToken(TokenId token) const;
   // Text of `token` that became certain; sets the match.
   std::string TextOf(TokenId token, bool is_stop, bool armed);
@@ -201,6 +205,7 @@ class Sequence final : public SpeculatedSequence {
   bool asked_peers_ = false;
   std::optional<int64_t> peer_ticket_;
   InboundPrefixes::Landed landed_;
+  int32_t remote_tokens_ = 0;  // Of its output.
   std::string provenance_;
   const std::unique_ptr<LiveExport> live_export_;  // Into sink_.
 
@@ -213,6 +218,7 @@ class Sequence final : public SpeculatedSequence {
   std::variant<std::monostate, std::string, TokenId> matched_;
 
   // Times of first occurrence.
+  std::optional<TimeNs> started_at_;
   std::optional<TimeNs> admitted_at_;
   std::optional<TimeNs> first_token_at_;
   std::optional<TimeNs> paused_since_;

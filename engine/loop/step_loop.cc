@@ -35,6 +35,7 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
       .why_no_views = options.approximates ? WhyNoViews(spec) : "engine.approximate.allowed is false"};
   if (options.draft_tokens_max > 0) {
     for (const DrafterKind& kind : options.drafters) {
+      if (kind.from_outside) continue;
       const std::string why_not = kind.why_not ? kind.why_not(spec) : std::string();
       if (why_not.empty()) {
         limits.drafters.push_back(kind.name);
@@ -76,6 +77,18 @@ Rounds::Options RoundOptionsOf(const EngineOptions& options, const MemoryPlan& p
   return rounds;
 }
 
+std::optional<kernels::PageShape> ViewShapeOf(const models::Model& model) {
+  if (!WhyNoViews(model.spec()).empty()) return std::nullopt;
+  const kernels::AttentionShape& shape = model.spec().attention.shape;
+  return model.backend()->KvPageShape(shape.kv_heads, shape.head_dim);
+}
+
+// Of a model that no view can stand for, none is asked for.
+TransferOptions InboundOf(TransferOptions options, const std::optional<kernels::PageShape>& view_shape) {
+  if (!view_shape.has_value()) options.view = {};
+  return options;
+}
+
 cache::Backing BackingOf(const EngineOptions& options) {
   return options.poison_freed_memory ? cache::Backing::kPoisonedMemory : cache::Backing::kMemory;
 }
@@ -91,6 +104,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       tokenizer_(tokenizer),
       shape_(ShapeOf(model->spec())),
       memory_plan_(plan),
+      view_shape_(ViewShapeOf(*model)),
       why_nothing_is_reused_(WhyNothingIsReused(options, shape_, plan)),
       request_limits_(LimitsOf(options, model->spec(), tokenizer, plan)),
       inbox_(options.max_queued),
@@ -106,8 +120,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
               .wake = [this] { inbox_.Wake(); }},
              std::move(tiers)),
       runner_(std::move(model), plan.log_bytes),
-      inbound_(options.transfer, prefixes, cache_, runner_.model(), options.max_batch_tokens, clock,
-               [this] { inbox_.Wake(); }),
+      inbound_(InboundOf(options.transfer, view_shape_), prefixes, cache_, runner_.model(), options.max_batch_tokens,
+               clock, request_limits_.usable_ids, [this] { inbox_.Wake(); }),
       rows_(SamplerFor(runner_.model())),
       draft_memory_(shape_, options.draft_memory_bytes, /*slots_without_bytes=*/0, BackingOf(options)),
       draft_share_(plan.shared_bytes, cache_, draft_memory_),
@@ -128,11 +142,15 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_,
                  speculator_, admission_, rounds_, clock),
       reader_(rows_, ChooserOf(runner_.model()), PoolOf(runner_.model()), request_limits_.usable_ids, live_,
-              speculator_, clock, stats_) {
+              speculator_, clock, stats_),
+      remote_tokens_({.rows_max = options.max_batch_tokens, .draft_tokens_max = options.draft_tokens_max},
+                     runner_.model(), draft_memory_, live_, inbound_, speculator_, clock, stats_) {
   PublishStats();
 }
 
 bool StepLoop::RunOneStep() {
+  // Tokens before prefixes: who has its prefix goes on here.
+  const bool followed = remote_tokens_.Take();
   const bool arrived = TakeArrivals();
   Mail mail = inbox_.Take();
   const bool had_mail = !mail.empty();
@@ -151,7 +169,8 @@ bool StepLoop::RunOneStep() {
   const bool goes_on = rounds_.GoOn(OnlyAwayRun());
   const Step step = admission_.PlanAndAdmit(prefill_rate_);
   RunSpans(step);
-  if (!had_mail && !arrived && !ended && !moves && !goes_on && live_.moves() == moves_before && step.empty())
+  if (!had_mail && !followed && !arrived && !ended && !moves && !goes_on && live_.moves() == moves_before &&
+      step.empty())
     return false;
 
   PublishStats();
@@ -359,8 +378,8 @@ void StepLoop::CheckIntegrity() const {
   cache_.CheckIntegrity();
   live_.CheckIntegrity();
   draft_memory_.CheckIntegrity();
-  Check(speculator_.stats().drafter_bytes == draft_memory_.used_bytes(), "drafters hold what is taken of their memory",
-        draft_memory_.used_bytes());
+  Check(speculator_.stats().drafter_bytes + remote_tokens_.bytes() == draft_memory_.used_bytes(),
+        "drafters hold what is taken of their memory", draft_memory_.used_bytes());
   std::set<PageId> pages;
   int32_t slots = 0;
   int64_t view_bytes = 0;

@@ -16,6 +16,7 @@
 #include "engine/loop/draft_share.h"
 #include "engine/loop/inbox.h"
 #include "engine/loop/live_sequences.h"
+#include "engine/loop/remote_tokens.h"
 #include "engine/loop/residents.h"
 #include "engine/loop/rounds.h"
 #include "engine/loop/row_reader.h"
@@ -49,6 +50,8 @@ class StepLoop {
   const Admission& admission() const { return admission_; }
   const models::ModelSpec& spec() const { return runner_.model().spec(); }
   const RequestLimits& request_limits() const { return request_limits_; }
+  // Of a layer's page; nullopt: no view can stand for the model's KV.
+  const std::optional<kernels::PageShape>& view_shape() const { return view_shape_; }
   int32_t step_tokens() const { return live_.step_tokens(); }
   const std::string& why_nothing_is_reused() const { return why_nothing_is_reused_; }
 
@@ -76,6 +79,7 @@ class StepLoop {
   const models::Tokenizer* const tokenizer_;
   const cache::StateShape shape_;
   const MemoryPlan memory_plan_;
+  const std::optional<kernels::PageShape> view_shape_;
   const std::string why_nothing_is_reused_;
   const RequestLimits request_limits_;
 
@@ -96,6 +100,7 @@ class StepLoop {
   Rounds rounds_;
   Residents residents_;
   RowReader reader_;
+  RemoteTokens remote_tokens_;
   double prefill_rate_ = 0;  // Tokens a second of the last larger steps; 0: none yet.
   // Of the step under way, kept for their memory.
   std::vector<SpeculatedSequence*> decoding_;

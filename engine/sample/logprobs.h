@@ -12,9 +12,6 @@
 
 namespace invar::engine {
 
-// Whether sampled tokens come with theirs.
-inline bool WantsLogprob(const OutputParams& output) { return output.logprobs.has_value() || output.logprob_bits; }
-
 // `alternatives` most likely tokens beside `token`, best first, ties to the smallest id; `token` itself may be among
 // them. Nothing where the row is not finite.
 std::optional<TokenLogprob> MakeLogprob(const kernels::RowSampler& rows, std::span<const float> logits,

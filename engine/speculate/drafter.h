@@ -23,6 +23,8 @@
 
 namespace invar::engine {
 
+class DraftOffers;
+
 // One sequence that wants guesses. `tokens`, all that are known, only grow from turn to turn of one id.
 struct DraftTurn {
   SequenceId id;
@@ -40,7 +42,8 @@ struct DraftTurn {
   // What the request wants it to draft on, of drafters that compress.
   std::string_view compressor = {};
   std::optional<float> kv_budget = std::nullopt;
-  DraftSampler* sampler = nullptr;  // Chooses from logits, for drafters that have some. One draft's.
+  const DraftOffers* offers = nullptr;  // From outside, of the drafter that takes them.
+  DraftSampler* sampler = nullptr;      // Chooses from logits, for drafters that have some. One draft's.
   // In: what this drafter has guessed in the round so far; none: the round begins. Out: with more behind, at most
   // `most` in all; no more where nothing is worth a guess.
   std::vector<TokenId> draft;
@@ -90,7 +93,8 @@ struct DrafterKind {
   std::function<std::unique_ptr<Drafter>(const DrafterSetting&)> make;
   // Why it cannot draft for such a model, for people; empty where it can. Absent: it always can.
   std::function<std::string(const models::ModelSpec&)> why_not = {};
-  bool compresses = false;  // Drafts on a compressed view: its requests name a compressor.
+  bool compresses = false;    // Drafts on a compressed view: its requests name a compressor.
+  bool from_outside = false;  // Guesses come with the request (DraftOffers): callers cannot name it.
 };
 // registry.cc, in the order of its rows.
 std::vector<DrafterKind> DrafterKinds();

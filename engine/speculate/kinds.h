@@ -10,6 +10,8 @@ namespace invar::engine {
 
 std::unique_ptr<Drafter> MakeNgramDrafter(const DrafterSetting& setting);
 
+std::unique_ptr<Drafter> MakeOfferedDrafter(const DrafterSetting& setting);
+
 std::unique_ptr<Drafter> MakeMtpDrafter(const DrafterSetting& setting);
 std::string WhyNoMtpDrafter(const models::ModelSpec& spec);
 

@@ -11,6 +11,7 @@ std::vector<DrafterKind> DrafterKinds() {
       {"ngram", MakeNgramDrafter},
       {"mtp", MakeMtpDrafter, WhyNoMtpDrafter},
       {"ngram+compressed_kv", MakeNgramCompressedKvDrafter, WhyNoViews, /*compresses=*/true},
+      {.name = kOfferedDrafter, .make = MakeOfferedDrafter, .from_outside = true},
   };
 }
 

@@ -134,6 +134,7 @@ DraftTurn& Speculator::Add(SpeculatedSequence& sequence, const int32_t most, Tur
                                                        .most = most,
                                                        .compressor = wish.compressor,
                                                        .kv_budget = wish.kv_budget,
+                                                       .offers = wish.offers.get(),
                                                        .sampler = &turns.samplers.back(),
                                                        .draft = {}});
 }

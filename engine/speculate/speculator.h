@@ -69,6 +69,9 @@ class Speculator {
   // Whether the sequence drafts on a view of all that is computed, so that drafts do without its full KV.
   bool DraftsWithoutFullKv(const SpeculatedSequence& sequence) const;
 
+  // What chooses a draft's tokens as the engine would, from where the sequence stands.
+  DraftSampler SamplerOf(const SpeculatedSequence& sequence);
+
   SpeculationStats stats() const;
   // Of drafts on views; sums over all there were. Positions are those of the text.
   struct ViewCosts {
@@ -110,7 +113,6 @@ class Speculator {
 
   DraftTurn& Add(SpeculatedSequence& sequence, int32_t most, Turns& turns);
   void AskAll(Turns& turns, int32_t sequences);
-  DraftSampler SamplerOf(const SpeculatedSequence& sequence);
   Drafting& DraftingOf(const std::string& name);
   void CountDropped(const DropReason reason, const int64_t tokens) {
     stats_.dropped_tokens[static_cast<size_t>(reason)] += tokens;

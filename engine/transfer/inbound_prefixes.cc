@@ -63,13 +63,14 @@ std::string_view NameOf(const TransferFault fault) {
 
 InboundPrefixes::InboundPrefixes(const TransferOptions& options, PrefixSource* const source, cache::CacheManager& cache,
                                  models::Model& model, const int64_t rows_max, const Clock& clock,
-                                 std::function<void()> wake)
+                                 const int32_t usable_ids, std::function<void()> wake)
     : options_(options),
       source_(source),
       cache_(cache),
       model_(model),
       rows_max_(rows_max),
       clock_(clock),
+      usable_ids_(usable_ids),
       mailbox_(std::make_shared<Mailbox>()) {
   const MutexLock lock(mailbox_->mu);
   mailbox_->wake = std::move(wake);
@@ -180,6 +181,7 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
     want.problem = ProblemOf(want, load);
     want.problem->here.have = have.state_tokens;
   }
+  if (options_.runs_there) want.run = waiting.run = MakeRun(waiting.scope, request);
   const int64_t ticket = ++last_ticket_;
   waiting_.emplace(ticket, std::move(waiting));
   ++stats_.begun;
@@ -193,6 +195,39 @@ std::optional<int64_t> InboundPrefixes::Begin(const cache::PrefixQuery& query, c
     mailbox->wake();
   });
   return ticket;
+}
+
+// What a producer can give of it: tokens, one after another, that are those of a run here.
+std::shared_ptr<RemoteRun> InboundPrefixes::MakeRun(const cache::Scope& scope, const Request& request) const {
+  if (request.approximation.has_value() || request.stopping.max_tokens == 0) return nullptr;
+  VerifyOpenFrame open{.identity = {},
+                       .scope = scope,
+                       .prompt = request.prompt,
+                       .sampling = request.sampling,
+                       .stopping = request.stopping,
+                       .output = request.output};
+  open.stopping.stop.clear();
+  RemoteRun::Options options{.usable_ids = usable_ids_, .wake = [mailbox = mailbox_] {
+                               const MutexLock lock(mailbox->mu);
+                               if (mailbox->wake) mailbox->wake();
+                             }};
+  if (!options_.view.compressor.empty()) {
+    options.view = options_.view;
+    // The model may be gone by then, and so may this.
+    const kernels::AttentionShape& shape = model_.spec().attention.shape;
+    const ViewShape of{.attention_layers = model_.spec().attention.page_offsets_bytes.size(),
+                       .state_bytes = model_.spec().state_bytes,
+                       .page = model_.backend()->KvPageShape(shape.kv_heads, shape.head_dim)};
+    options.import = [of, wish = options_.view](PrefixView view) {
+      return ImportPrefixView(std::move(view), of, wish);
+    };
+  }
+  return std::make_shared<RemoteRun>(std::move(open), std::move(options));
+}
+
+RemoteRun* InboundPrefixes::RunOf(const int64_t ticket) const {
+  const auto found = waiting_.find(ticket);
+  return found == waiting_.end() ? nullptr : found->second.run.get();
 }
 
 void InboundPrefixes::Cancel(const int64_t ticket) {

@@ -19,6 +19,7 @@
 #include "cache/prefix_query.h"
 #include "engine/engine_options.h"
 #include "engine/prefix_source.h"
+#include "engine/remote_run.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "engine/transfer/scd_rebuild.h"
@@ -34,11 +35,13 @@ struct LocalLoad {
 
 class InboundPrefixes {
  public:
-  // `source` may be null: nothing ever comes. `rows_max`: of one forward of the model. `wake`: something has come;
+  // `source` may be null: nothing ever comes. `rows_max`: of one forward of the model. `usable_ids`: as the
+  // engine samples. `wake`: something has come;
   // called on threads of the source. Requires: all outlive this, but for `wake`, which is not called any more when the
   // destructor has returned.
   InboundPrefixes(const TransferOptions& options, PrefixSource* source, cache::CacheManager& cache,
-                  models::Model& model, int64_t rows_max, const Clock& clock, std::function<void()> wake);
+                  models::Model& model, int64_t rows_max, const Clock& clock, int32_t usable_ids,
+                  std::function<void()> wake);
   ~InboundPrefixes();
 
   // Where what is cached for `request` reaches furthest: under the provenance of exact KV, or, where it allows codes,
@@ -53,6 +56,20 @@ class InboundPrefixes {
   std::optional<int64_t> Begin(const cache::PrefixQuery& query, const Request& request, const LocalLoad& load);
   // The request does not wait any more; nothing of it is taken up from here on.
   void Cancel(int64_t ticket);
+
+  // Where tokens of a ticket's request come in meanwhile; null: nowhere.
+  RemoteRun* RunOf(int64_t ticket) const;
+  // Counts a token of a run, and whether it is its first.
+  void CountRemote(const bool is_first) {
+    stats_.remote_runs += is_first ? 1 : 0;
+    ++stats_.remote_tokens;
+  }
+  // A view came to draft on; so many tokens were drafted on one, and so many of them were right.
+  void CountView() { ++stats_.remote_views; }
+  void CountDraft(const int64_t drafted, const int64_t right) {
+    stats_.remote_drafted += drafted;
+    stats_.remote_accepted += right;
+  }
 
   // What became of a ticket. `end`: the first so many tokens need not be run now, of which `before` need not anyway.
   struct Landed {
@@ -90,6 +107,7 @@ class InboundPrefixes {
     TimeNs since = 0;
     TimeNs deadline = kNever;
     int64_t flushes = 0;  // Of its tenant's, when it began.
+    std::shared_ptr<RemoteRun> run = {};
     // From here on for what came in codes.
     std::unique_ptr<ScdRebuild> rebuild = {};
     std::shared_ptr<const HeldProfile> held = {};
@@ -99,6 +117,8 @@ class InboundPrefixes {
     double expected_s = 0;  // Of the rebuild, by operations alone.
     TimeNs took = 0;
   };
+  // Null: it is not run elsewhere.
+  std::shared_ptr<RemoteRun> MakeRun(const cache::Scope& scope, const Request& request) const;
   TransferProblem ProblemOf(const PrefixWant& want, const LocalLoad& load) const;
   // Of a rebuild, if its operations ran as fast as those of a prefill. 0: not known.
   double ExpectedSeconds(size_t point, int32_t tokens, double tokens_per_second) const;
@@ -115,6 +135,7 @@ class InboundPrefixes {
   models::Model& model_;
   const int64_t rows_max_;
   const Clock& clock_;
+  const int32_t usable_ids_;
   const std::shared_ptr<Mailbox> mailbox_;
 
   std::map<int64_t, Waiting> waiting_;  // By ticket.

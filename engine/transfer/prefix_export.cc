@@ -39,6 +39,9 @@ std::shared_ptr<PrefixExport> PrefixExport::Begin(Engine& engine, Wanted wanted,
 }
 
 void PrefixExport::TakeCached(std::optional<cache::PrefixImage> image) {
+  if (!image.has_value() && wanted_.only_cached) {
+    return Give(Status(StatusCode::kNotFound, "the prefix is not in the cache"));
+  }
   if (!image.has_value()) return Run();
   Give(PrefixPart(*std::move(image)));
 }

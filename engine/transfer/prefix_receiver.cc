@@ -35,7 +35,8 @@ OpenFrame PrefixReceiver::Open() const {
                  .scope = want_.scope,
                  .tokens = want_.tokens,
                  .have_kv = want_.have_kv,
-                 .have_state = want_.have_state};
+                 .have_state = want_.have_state,
+                 .view = want_.view};
   if (want_.profile != nullptr) {
     open.identity.profile = want_.profile->digest;
     open.point = want_.profile->profile.points[want_.point].name;
@@ -59,6 +60,7 @@ void PrefixReceiver::Fail(const TransferFault fault, std::string why) {
   why_ = std::move(why);
   image_ = {};
   coded_ = {};
+  view_.reset();
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::GiveUp(const TransferFault fault, std::string why) {
@@ -75,16 +77,23 @@ std::vector<ConsumerFrame> PrefixReceiver::OnAbortAck(const AbortAckFrame& ack) 
 
 FetchedPrefix PrefixReceiver::Take() {
   Check(has_ended(), "a transfer is taken at its end");
-  return {
-      .fault = fault_, .why = std::move(why_), .image = std::move(image_), .coded = std::move(coded_), .bytes = bytes_};
+  if (view_.has_value()) view_->state = std::move(image_.state);
+  return {.fault = fault_,
+          .why = std::move(why_),
+          .image = std::move(image_),
+          .coded = std::move(coded_),
+          .view = std::move(view_),
+          .bytes = bytes_};
 }
 
 std::optional<std::string> PrefixReceiver::WhyRefused(const ManifestFrame& manifest) const {
-  if (manifest.codec == ChunkCodec::kRaw) {
+  const bool wants_view = !want_.view.compressor.empty();
+  if (wants_view != (manifest.codec == ChunkCodec::kView)) return "a codec that was not asked for";
+  if (manifest.codec != ChunkCodec::kScd) {
     const auto difference = DifferenceOf(options_.identity, manifest.identity);
     return difference.has_value() ? std::optional(difference->sentence) : std::nullopt;
   }
-  if (manifest.codec != ChunkCodec::kScd || want_.profile == nullptr) return "a codec that was not asked for";
+  if (want_.profile == nullptr) return "a codec that was not asked for";
   TransferIdentity asked = options_.identity;
   asked.profile = want_.profile->digest;
   const auto difference = CodedDifferenceOf(asked, manifest.identity, want_.profile->profile);
@@ -108,13 +117,13 @@ std::optional<PrefixReceiver::Refusal> PrefixReceiver::WhyNot(const ManifestFram
     return Refusal{TransferFault::kProtocol,
                    fmt::format("chunks of {} bytes, pieces of {} pages", manifest.chunk_bytes, manifest.piece_pages)};
   }
-  const int64_t pages = cache::StateShape::PagesFor(manifest.end);
-  int64_t bytes = (pages - first_page) * options_.identity.page_bytes + options_.identity.state_bytes;
-  // What is made of codes takes as much as a prefix that comes as it is.
-  if (coded) {
-    const ScdProfile& profile = want_.profile->profile;
-    bytes += ScdPayloadBytes(profile.shape, profile.points[want_.point], manifest.end);
+  const bool is_view = manifest.codec == ChunkCodec::kView;
+  const auto is_size = [&](const int64_t bytes) { return bytes >= 0 && bytes <= options_.bytes_max; };
+  if (std::ssize(manifest.view_bytes) != (is_view ? options_.identity.attention_layers : 0) ||
+      !std::ranges::all_of(manifest.view_bytes, is_size)) {
+    return Refusal{TransferFault::kProtocol, fmt::format("a view of {} layers", manifest.view_bytes.size())};
   }
+  const int64_t bytes = BytesOf(manifest);
   if (bytes > options_.bytes_max) {
     return Refusal{TransferFault::kNoRoom, fmt::format("{} bytes where {} may come", bytes, options_.bytes_max)};
   }
@@ -122,6 +131,23 @@ std::optional<PrefixReceiver::Refusal> PrefixReceiver::WhyNot(const ManifestFram
     return Refusal{TransferFault::kProtocol, fmt::format("chunks of {} bytes for {}", manifest.chunk_bytes, bytes)};
   }
   return std::nullopt;
+}
+
+// Of memory that it takes.
+int64_t PrefixReceiver::BytesOf(const ManifestFrame& manifest) const {
+  const int64_t pages = cache::StateShape::PagesFor(manifest.end) - manifest.first_page;
+  int64_t bytes = options_.identity.state_bytes;
+  if (manifest.codec == ChunkCodec::kView) {
+    for (const int64_t layer : manifest.view_bytes) bytes += layer;
+    return bytes;
+  }
+  bytes += pages * options_.identity.page_bytes;
+  // What is made of codes takes as much as a prefix that comes as it is.
+  if (manifest.codec == ChunkCodec::kScd) {
+    const ScdProfile& profile = want_.profile->profile;
+    bytes += ScdPayloadBytes(profile.shape, profile.points[want_.point], manifest.end);
+  }
+  return bytes;
 }
 
 // Sizes from outside are compared before memory is taken by them.
@@ -148,9 +174,14 @@ void PrefixReceiver::TakeMemory(const ManifestFrame& manifest) {
     return;
   }
   image_ = {.first_page = manifest.first_page, .end = manifest.end};
+  image_.state.resize(static_cast<size_t>(manifest.identity.state_bytes));
+  if (manifest.codec == ChunkCodec::kView) {
+    view_ = {.end = manifest.end};
+    for (const int64_t bytes : manifest.view_bytes) view_->layers.emplace_back(static_cast<size_t>(bytes));
+    return;
+  }
   image_.pages.resize(static_cast<size_t>(plan_.pages()));
   for (auto& page : image_.pages) page.resize(static_cast<size_t>(manifest.identity.page_bytes));
-  image_.state.resize(static_cast<size_t>(manifest.identity.state_bytes));
 }
 
 std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
@@ -167,6 +198,8 @@ std::vector<ConsumerFrame> PrefixReceiver::OnChunk(const ChunkFrame& chunk) {
   }
   if (chunk.header.kind == ChunkKind::kCodes) {
     std::ranges::copy(bytes, coded_.layers[static_cast<size_t>(chunk.header.layer)].begin() + chunk.header.offset);
+  } else if (chunk.header.kind == ChunkKind::kView) {
+    std::ranges::copy(bytes, view_->layers[static_cast<size_t>(chunk.header.layer)].begin() + chunk.header.offset);
   } else {
     const std::byte* from = bytes.data();
     for (const std::span<std::byte> to : plan_.PlacesOf(chunk.header, image_)) {

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cache/state_shape.h"
+#include "engine/validate.h"
 
 namespace invar::engine {
 namespace {
@@ -76,9 +77,20 @@ Status PrefixSender::Open(const OpenFrame& open) {
     return Protocol("open.have_state_tokens",
                     fmt::format("wants 0 to less than the {} tokens, got {}", open.tokens.size(), open.have_state));
   }
+  if (Status s = CheckView(open); !s.ok()) return s;
+  view_wish_ = open.view;
   prefix_bytes_ = BytesOf(open);
   state_ = State::kOpen;
   return OkStatus();
+}
+
+// Views are for those who draft on them, and of weights that verify what they draft.
+Status PrefixSender::CheckView(const OpenFrame& open) const {
+  if (open.view.compressor.empty()) return OkStatus();
+  if (coded_.has_value()) return Differs("open.view_compressor", "views are of equal weights alone");
+  if (open.have_kv != 0) return Protocol("open.have_kv_tokens", "a view is of all the KV: wants 0");
+  return engine::CheckView(open.view.compressor, ViewUse::kDrafts, open.view.kv_budget,
+                           {.compressor = "open.view_compressor", .kv_budget = "open.view_kv_budget"});
 }
 
 int64_t PrefixSender::BytesOf(const OpenFrame& open) const {
@@ -101,8 +113,10 @@ void PrefixSender::Offer(PrefixPart part) {
     OfferLayers(std::move(*layers));
   } else if (auto* const codes = std::get_if<PrefixCodes>(&part); codes != nullptr) {
     OfferCodes(std::move(*codes));
+  } else if (auto* const shelved = std::get_if<ShelvedCodes>(&part); shelved != nullptr) {
+    OfferShelved(std::move(*shelved));
   } else {
-    OfferShelved(std::move(std::get<ShelvedCodes>(part)));
+    OfferView(std::move(std::get<PrefixView>(part)));
   }
   if (is_whole_) CheckWhole();
 }
@@ -119,7 +133,7 @@ void PrefixSender::Announce(ManifestFrame manifest) {
     layers_.resize(profile.shape.layers.size());
   } else {
     plan_ = ChunkPlan(manifest_);
-    layers_.resize(std::max<size_t>(1, identity_.layers.size()));
+    layers_.resize(std::max({size_t{1}, identity_.layers.size(), manifest_.view_bytes.size()}));
   }
   for (int64_t i = 0; i < plan_.count(); ++i) {
     const ChunkHeader& chunk = plan_.At(i);
@@ -130,7 +144,8 @@ void PrefixSender::Announce(ManifestFrame manifest) {
 }
 
 void PrefixSender::OfferImage(cache::PrefixImage image) {
-  Check(state_ == State::kOpen && !coded_.has_value(), "an image is all of a prefix that goes as it is");
+  Check(state_ == State::kOpen && !coded_.has_value() && view_wish_.compressor.empty(),
+        "an image is all of a prefix that goes as it is");
   Announce({.identity = identity_, .first_page = image.first_page, .end = image.end});
   Check(std::ssize(image.pages) == plan_.pages(), "a prefix has the pages it says", plan_.pages());
   image_ = std::move(image);
@@ -162,6 +177,19 @@ void PrefixSender::OfferShelved(ShelvedCodes part) {
     Check(std::ssize((*part.codes)[i]) == layers_[i].body_bytes, "codes have the bytes of the plan", i);
   }
   shelved_ = std::move(part.codes);
+}
+
+void PrefixSender::OfferView(PrefixView view) {
+  Check(state_ == State::kOpen && !view_wish_.compressor.empty(), "a view goes to who asked for it, whole");
+  ManifestFrame manifest{.identity = identity_, .end = view.end, .codec = ChunkCodec::kView};
+  for (const std::vector<std::byte>& layer : view.layers) manifest.view_bytes.push_back(std::ssize(layer));
+  Announce(std::move(manifest));
+  for (size_t i = 0; i < view.layers.size(); ++i) layers_[i].body.Put(std::move(view.layers[i]));
+  const std::vector<LayerPlace> places = LayerPlacesOf(identity_);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto begin = view.state.begin() + places[i].state_offset;
+    layers_[i].state.Put({begin, begin + places[i].bytes.state});
+  }
 }
 
 void PrefixSender::CheckWhole() const {

@@ -168,6 +168,11 @@ std::string_view NameOf(const AbortReason reason) {
   return "";
 }
 
+std::vector<LayerPlace> LayerPlacesOf(const TransferIdentity& identity) {
+  const LayerBytes whole{.page = identity.page_bytes, .state = identity.state_bytes};
+  return LayerPlacesOf(identity.layers.empty() ? std::span(&whole, 1) : std::span(identity.layers));
+}
+
 uint32_t ChecksumOf(const uint64_t epoch, const ChunkHeader& header, const std::span<const std::byte> bytes) {
   const HeaderWords words = WordsOf(epoch, header);
   return Crc32c(bytes, Crc32c(std::as_bytes(std::span(words))));
@@ -186,6 +191,7 @@ RootHash::RootHash(const uint64_t epoch, const ManifestFrame& manifest) {
       manifest.first_page,         manifest.end,         manifest.chunk_bytes, static_cast<int64_t>(manifest.codec),
       manifest.piece_pages};
   builder_.Add(std::as_bytes(std::span(words))).Add(std::as_bytes(std::span(identity.layers)));
+  builder_.Add(std::as_bytes(std::span(manifest.view_bytes)));
 }
 
 void RootHash::Add(const ChunkHeader& header, const std::span<const std::byte> bytes) {
@@ -201,7 +207,8 @@ int64_t ChunksAtMost(const ManifestFrame& manifest, const int64_t bytes) {
   const int64_t layers = std::max<int64_t>(1, std::ssize(manifest.identity.layers));
   const int64_t pages = cache::StateShape::PagesFor(manifest.end);
   const int64_t pieces = manifest.piece_pages == 0 ? 1 : pages / manifest.piece_pages + 1;
-  return 2 * (bytes / manifest.chunk_bytes) + layers * (pieces + pages * kPageTokens / kStreamPieceTokens + 2);
+  return 2 * (bytes / manifest.chunk_bytes) + layers * (pieces + pages * kPageTokens / kStreamPieceTokens + 2) +
+         std::ssize(manifest.view_bytes);
 }
 
 ChunkPlan::ChunkPlan(const ManifestFrame& manifest)
@@ -212,13 +219,17 @@ ChunkPlan::ChunkPlan(const ManifestFrame& manifest)
   Check(manifest.first_page >= 0 && pages_ >= 0 && chunk_bytes_ > 0 && manifest.piece_pages >= 0,
         "a plan is made of a manifest that was checked");
   const TransferIdentity& identity = manifest.identity;
-  const LayerBytes whole{.page = identity.page_bytes, .state = identity.state_bytes};
-  layers_ = LayerPlacesOf(identity.layers.empty() ? std::span(&whole, 1) : std::span(identity.layers));
+  layers_ = LayerPlacesOf(identity);
   const LayerPlace& last = layers_.back();
   const int64_t page_bytes = last.page_offset + last.bytes.page;
   const int64_t state_bytes = last.state_offset + last.bytes.state;
   Check(page_bytes == identity.page_bytes && state_bytes == identity.state_bytes, "layers have all of pages and states",
         page_bytes, state_bytes);
+  if (manifest.codec == ChunkCodec::kView) {
+    AddView(manifest.view_bytes);
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) AddState(layer);
+    return;
+  }
   const int32_t piece = manifest.piece_pages == 0 ? std::max(1, pages_) : manifest.piece_pages;
   int32_t begin = 0;
   do {
@@ -264,6 +275,19 @@ void ChunkPlan::AddState(const int32_t layer) {
          .token_end = end_,
          .offset = offset,
          .bytes = std::min(chunk_bytes_, bytes - offset)});
+  }
+}
+
+void ChunkPlan::AddView(const std::span<const int64_t> view_bytes) {
+  for (size_t layer = 0; layer < view_bytes.size(); ++layer) {
+    for (int64_t offset = 0; offset < view_bytes[layer]; offset += chunk_bytes_) {
+      Add({.kind = ChunkKind::kView,
+           .layer = static_cast<int32_t>(layer),
+           .token_end = end_,
+           .offset = offset,
+           .bytes = std::min(chunk_bytes_, view_bytes[layer] - offset),
+           .codec = ChunkCodec::kView});
+    }
   }
 }
 

@@ -86,6 +86,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"producer_bad_address", "transfer: {role: decode, producers: 'a=localhost'}\n", "is no HOST:PORT"},
         BadFile{"producer_plain_beyond_loopback", "transfer: {role: decode, producers: 'a=h:1'}\n",
                 "transfer.producers: h:1 is another machine: set transfer.tls: true"},
+        BadFile{"transfer_verify_of_a_producer", "transfer: {role: prefill, verify: there}\n",
+                "transfer.verify: all but here is for the roles decode and both"},
+        BadFile{"transfer_drafted_without_drafts",
+                "{engine: {speculation: {draft_tokens_max: 0}}, transfer: {role: decode, producers: 'a=localhost:1', "
+                "verify: drafted}}\n",
+                "transfer.verify: drafted needs engine.speculation.draft_tokens_max"},
         BadFile{"transfer_without_cache",
                 "{cache: {enabled: false}, transfer: {role: decode, producers: 'a=localhost:1'}}\n",
                 "cache.enabled must be true"},

@@ -29,19 +29,13 @@ config::Config TokenConfig() {
 
 const std::vector<std::string>& AllMethods() {
   static const std::vector<std::string> methods = {
-      "/invar.v1.GenerationService/Generate",
-      "/invar.v1.GenerationService/Tokenize",
-      "/invar.v1.GenerationService/Detokenize",
-      "/invar.v1.GenerationService/RenderChat",
-      "/invar.v1.GenerationService/ListModels",
-      "/invar.v1.AdminService/GetCacheStatistics",
-      "/invar.v1.AdminService/FlushCache",
-      "/invar.v1.AdminService/ExplainPlan",
-      "/invar.v1.TransferService/FetchPrefix",
-      "/invar.v1.TransferService/QuotePrefix",
-      "/grpc.health.v1.Health/Check",
-      "/grpc.health.v1.Health/Watch",
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      "/invar.v1.GenerationService/Generate",   "/invar.v1.GenerationService/Tokenize",
+      "/invar.v1.GenerationService/Detokenize", "/invar.v1.GenerationService/RenderChat",
+      "/invar.v1.GenerationService/ListModels", "/invar.v1.AdminService/GetCacheStatistics",
+      "/invar.v1.AdminService/FlushCache",      "/invar.v1.AdminService/ExplainPlan",
+      "/invar.v1.TransferService/FetchPrefix",  "/invar.v1.TransferService/QuotePrefix",
+      "/invar.v1.TransferService/VerifyPrefix", "/grpc.health.v1.Health/Check",
+      "/grpc.health.v1.Health/Watch",           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
   };
   return methods;
 }

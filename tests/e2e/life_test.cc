@@ -134,7 +134,8 @@ TEST(Life, WhileDrainingNoServiceTakesCalls) {
   daemon.daemon().BeginDrain();
   for (const char* const method : {"/invar.v1.GenerationService/ListModels", "/invar.v1.AdminService/FlushCache",
                                    "/invar.v1.AdminService/GetCacheStatistics", "/invar.v1.AdminService/ExplainPlan",
-                                   "/invar.v1.TransferService/FetchPrefix", "/invar.v1.TransferService/QuotePrefix"}) {
+                                   "/invar.v1.TransferService/FetchPrefix", "/invar.v1.TransferService/QuotePrefix",
+                                   "/invar.v1.TransferService/VerifyPrefix"}) {
     EXPECT_EQ(CallRaw(channel, method, "").status.error_code(), grpc::StatusCode::UNAVAILABLE) << method;
   }
 }

@@ -61,6 +61,7 @@ TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
   open.scope = {.tenant = "a", .salt = "s", .provenance = {}};
   open.have_kv = 64;
   open.have_state = 3;
+  open.view = {.compressor = "streaming", .kv_budget = 0.5F};
   OpenExtras extras;
   const auto back = ToFrame(ToMessage(open, {.request_id = "r", .timeout_ms = 5}), &extras).value();
   const auto& opened = std::get<engine::OpenFrame>(back);
@@ -69,6 +70,8 @@ TEST(TranslateTransfer, WhatTheConsumerSaysComesAsItWent) {
   EXPECT_EQ(opened.tokens, open.tokens);
   EXPECT_EQ(opened.have_kv, 64);
   EXPECT_EQ(opened.have_state, 3);
+  EXPECT_EQ(opened.view.compressor, "streaming");
+  EXPECT_EQ(opened.view.kv_budget, 0.5F);
   EXPECT_EQ(extras.request_id, "r");
   EXPECT_EQ(extras.timeout_ms, 5);
   EXPECT_EQ(std::get<engine::GrantFrame>(ToFrame(ToMessage(engine::GrantFrame{3, 4})).value()).credit_bytes, 4);
@@ -140,6 +143,7 @@ TEST(TranslateTransfer, WhatIsTooLongIsRefusedByItsField) {
   EXPECT_EQ(refused([&](Open& open) { open.set_provenance(text); }), "open.provenance");
   EXPECT_EQ(refused([&](Open& open) { open.set_point(text); }), "open.point");
   EXPECT_EQ(refused([&](Open& open) { open.set_request_id(text); }), "open.request_id");
+  EXPECT_EQ(refused([&](Open& open) { open.set_view_compressor(text); }), "open.view_compressor");
   EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_fingerprint(text); }), "open.identity.fingerprint");
   EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_numerics_id(text); }), "open.identity.numerics_id");
   EXPECT_EQ(refused([&](Open& open) { open.mutable_identity()->set_tokenizer(text); }), "open.identity.tokenizer");
@@ -163,6 +167,14 @@ TEST(TranslateTransfer, AnOpenThatCannotBeIsRefusedByItsField) {
   EXPECT_EQ(refused([](engine::OpenFrame& open) { open.have_kv = -1; }), "open.have_kv_tokens");
   EXPECT_EQ(refused([](engine::OpenFrame& open) { open.have_state = 130; }), "open.have_state_tokens");
   EXPECT_EQ(refused([](engine::OpenFrame& open) { open.scope.provenance = "int8"; }), "open.provenance");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.view.compressor = "no such"; }), "open.view_compressor");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.view.compressor = "snapkv"; }), "open.view_compressor");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) { open.view.compressor = "streaming"; }), "open.view_kv_budget");
+  EXPECT_EQ(refused([](engine::OpenFrame& open) {
+              open.view.compressor = "kivi4";
+              open.have_kv = 64;
+            }),
+            "open.have_kv_tokens");
 }
 
 TEST(TranslateTransfer, WhatTheProducerSaysComesAsItWent) {
@@ -175,6 +187,56 @@ TEST(TranslateTransfer, WhatTheProducerSaysComesAsItWent) {
   EXPECT_TRUE(receiver.is_complete());
   v1::ProducerMessage nothing;
   EXPECT_FALSE(ToFrame(nothing).ok());
+}
+
+// A view of two layers, with the states: in its place, where it was asked for, and of the sizes that were said.
+TEST(TranslateTransfer, AViewComesAsItWentAndNothingElseInItsPlace) {
+  const engine::PrefixView view{
+      .end = 130,
+      .layers = {std::vector<std::byte>(150, std::byte{1}), std::vector<std::byte>(9, std::byte{2})},
+      .state = std::vector<std::byte>(70, std::byte{3})};
+  for (const bool wants : {true, false}) {
+    engine::PrefixWant want{.tokens = std::vector<TokenId>(130, TokenId(7))};
+    engine::PrefixSender sender(Identity(), {.tokens_max = 1000, .salt_bytes_max = 10, .chunk_bytes = 64});
+    engine::OpenFrame open{.identity = Identity(), .scope = {}, .tokens = want.tokens, .view = {.compressor = "kivi4"}};
+    ASSERT_TRUE(sender.Open(open).ok());
+    if (wants) want.view.compressor = "kivi4";
+    engine::PrefixReceiver receiver(
+        {.identity = Identity(), .epoch = 5, .credit_bytes = 1 << 20, .bytes_max = 150 + 9 + 70}, want);
+    sender.Offer(engine::PrefixPart(view));
+    while (std::optional<engine::ProducerFrame> frame = sender.Next()) {
+      v1::ProducerMessage message = ToMessage(*std::move(frame));
+      for (const engine::ConsumerFrame& answer : receiver.On(ToFrame(message).value())) {
+        ASSERT_TRUE(sender.On(answer).ok());
+      }
+    }
+    EXPECT_EQ(receiver.is_complete(), wants);
+    const engine::FetchedPrefix fetched = receiver.Take();
+    if (!wants) {
+      EXPECT_EQ(fetched.fault, engine::TransferFault::kRefused);
+      continue;
+    }
+    EXPECT_TRUE(sender.acknowledged());
+    ASSERT_TRUE(fetched.view.has_value());
+    EXPECT_EQ(fetched.view->end, 130);
+    EXPECT_EQ(fetched.view->layers, view.layers);
+    EXPECT_EQ(fetched.view->state, view.state);
+  }
+}
+
+TEST(TranslateTransfer, TakesNoMemoryForAViewByAManifestThatLies) {
+  for (const std::vector<int64_t>& sizes :
+       std::vector<std::vector<int64_t>>{{}, {10}, {10, 10, 10}, {10, -1}, {10, int64_t{1} << 62}, {1000, 1000}}) {
+    engine::PrefixReceiver receiver({.identity = Identity(), .epoch = 5, .credit_bytes = 1 << 20, .bytes_max = 1500},
+                                    {.tokens = std::vector<TokenId>(130, TokenId(7)), .view = {.compressor = "kivi4"}});
+    receiver.On(engine::ManifestFrame{.identity = Identity(),
+                                      .end = 130,
+                                      .chunk_bytes = 64,
+                                      .codec = engine::ChunkCodec::kView,
+                                      .view_bytes = sizes});
+    ASSERT_TRUE(receiver.has_ended());
+    EXPECT_TRUE(receiver.Take().fault.has_value());
+  }
 }
 
 // Of any message, any bits: what is a prefix at the end is the one that was sent.

@@ -42,9 +42,10 @@ class Ngram : public testing::Test {
   std::unique_ptr<Drafter> drafter_;
 };
 
-// Requests and the configuration take no other names.
+// Requests and the configuration take no other names; nobody names one whose guesses come with the request.
 TEST(DrafterKinds, AreNamedByTheApi) {
   for (const DrafterKind& kind : DrafterKinds()) {
+    if (kind.from_outside) continue;
     EXPECT_NE(std::find(kDrafterNames.begin(), kDrafterNames.end(), kind.name), kDrafterNames.end()) << kind.name;
   }
 }
