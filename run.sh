@@ -78,8 +78,8 @@ start() {
       cat "$work/log" >&2
       fail "invard did not start"
     fi
-    address=$(sed -n 's/^listening grpc=\([^ ]*\).*/\1/p' "$work/out")
-    ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/out")
+    # One look for both: the line may come between two.
+    read -r address ops < <(sed -n 's/^listening grpc=\([^ ]*\) ops=\([^ ]*\)$/\1 \2/p' "$work/out") || true
     # Large models take a while to pack the first time; a tenth of a second is not noticed.
     sleep 0.1
     waited=$((waited + 1))

@@ -120,8 +120,8 @@ start_daemon() {
     kill -0 "$runner" 2>/dev/null && [ "$tries" -lt 300 ] || { cat "$work/daemon.out" "$work/daemon.log" >&2; fail "invard did not start in the image"; }
     sleep 0.2
     tries=$((tries + 1))
-    grpc=$(sed -n 's/^listening grpc=\([^ ]*\) .*/\1/p' "$work/daemon.out")
-    ops=$(sed -n 's/^listening .*ops=\([^ ]*\).*/\1/p' "$work/daemon.out")
+    # One look for both: the line may come between two.
+    read -r grpc ops < <(sed -n 's/^listening grpc=\([^ ]*\) ops=\([^ ]*\)$/\1 \2/p' "$work/daemon.out") || true
   done
   echo "test_container: invard answers on $grpc, ops on $ops, and is healthy"
 }
