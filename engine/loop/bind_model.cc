@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/compressed/compressed_kv.h"
 #include "kernels/numerics.h"
 
 namespace invar::engine {
@@ -80,6 +81,12 @@ kernels::RowChooser* ChooserOf(const models::Model& model) {
 
 WorkerPool* PoolOf(const models::Model& model) {
   return model.backend() == nullptr ? nullptr : &model.backend()->pool();
+}
+
+std::optional<kernels::PageShape> ViewShapeOf(const models::Model& model) {
+  if (model.backend() == nullptr || !WhyNoViews(model.spec()).empty()) return std::nullopt;
+  const kernels::AttentionShape& shape = model.spec().attention.shape;
+  return model.backend()->KvPageShape(shape.kv_heads, shape.head_dim);
 }
 
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -60,6 +61,9 @@ kernels::RowChooser* ChooserOf(const models::Model& model);
 
 // The threads that it computes with; null: it has none.
 WorkerPool* PoolOf(const models::Model& model);
+
+// What pages of KV that views stand for look like; none: its KV cannot be viewed, or it names no backend that knows.
+std::optional<kernels::PageShape> ViewShapeOf(const models::Model& model);
 
 // Why no request can ever reuse what another one computed; empty where some can.
 std::string WhyNothingIsReused(const EngineOptions& options, const cache::StateShape& shape, const MemoryPlan& plan);

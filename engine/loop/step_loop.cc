@@ -18,8 +18,8 @@ namespace {
 constexpr int32_t kRateTokens = 64;
 constexpr int32_t kRateDecodeShare = 8;  // One row in so many may be of decode.
 
-RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& spec,
-                       const models::Tokenizer* const tokenizer, const MemoryPlan& plan) {
+RequestLimits RequestLimitsOf(const EngineOptions& options, const models::ModelSpec& spec,
+                              const models::Tokenizer* const tokenizer, const MemoryPlan& plan) {
   const int32_t ids =
       tokenizer == nullptr ? spec.vocabulary_size : std::min(spec.vocabulary_size, tokenizer->vocabulary_size());
   RequestLimits limits = {
@@ -48,7 +48,7 @@ RequestLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& sp
   return limits;
 }
 
-SchedulerLimits LimitsOf(const EngineOptions& options, const models::ModelSpec& spec, const MemoryPlan& plan) {
+SchedulerLimits SchedulerLimitsOf(const EngineOptions& options, const models::ModelSpec& spec, const MemoryPlan& plan) {
   return {.max_batch_tokens = options.max_batch_tokens,
           .max_logits_rows = options.max_logits_rows,
           .prefill_chunk_tokens = options.prefill_chunk_tokens,
@@ -77,12 +77,6 @@ Rounds::Options RoundOptionsOf(const EngineOptions& options, const MemoryPlan& p
   return rounds;
 }
 
-std::optional<kernels::PageShape> ViewShapeOf(const models::Model& model) {
-  if (!WhyNoViews(model.spec()).empty()) return std::nullopt;
-  const kernels::AttentionShape& shape = model.spec().attention.shape;
-  return model.backend()->KvPageShape(shape.kv_heads, shape.head_dim);
-}
-
 // Of a model that no view can stand for, none is asked for.
 TransferOptions InboundOf(TransferOptions options, const std::optional<kernels::PageShape>& view_shape) {
   if (!view_shape.has_value()) options.view = {};
@@ -106,7 +100,7 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
       memory_plan_(plan),
       view_shape_(ViewShapeOf(*model)),
       why_nothing_is_reused_(WhyNothingIsReused(options, shape_, plan)),
-      request_limits_(LimitsOf(options, model->spec(), tokenizer, plan)),
+      request_limits_(RequestLimitsOf(options, model->spec(), tokenizer, plan)),
       inbox_(options.max_queued),
       cache_({.shape = shape_,
               .budget_bytes = plan.budget_bytes,
@@ -136,8 +130,8 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                                                               cache_, clock)),
       live_(std::min(options.prefill_chunk_tokens, options.max_batch_tokens), runner_.model(), cache_, inbound_,
             speculator_, clock, stats_),
-      admission_(LimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_, live_,
-                 clock),
+      admission_(SchedulerLimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_,
+                 live_, clock),
       rounds_(slow_tier_.get(), RoundOptionsOf(options, plan), spec(), live_, speculator_, clock),
       residents_(slow_tier_.get(), options.slow_tier.eager, WorkingPages(options), draft_share_, cache_, live_,
                  speculator_, admission_, rounds_, clock),
