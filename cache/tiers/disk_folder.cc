@@ -49,9 +49,12 @@ StatusOr<std::string> ReadText(FileLayer& files, const std::string& path, const 
   if (opened < 0) return FromError(opened, path, "open");
   const OpenFile file(files, opened);
   std::string text(static_cast<size_t>(bytes_max), '\0');
-  const int64_t got = files.ReadAt(file.fd(), std::as_writable_bytes(std::span(text)), 0);
-  if (got < 0) return FromError(got, path, "read");
-  text.resize(static_cast<size_t>(got));
+  size_t read = 0;
+  for (int64_t got = 1; got > 0 && read < text.size(); read += static_cast<size_t>(got)) {
+    got = files.ReadAt(file.fd(), std::as_writable_bytes(std::span(text)).subspan(read), static_cast<int64_t>(read));
+    if (got < 0) return FromError(got, path, "read");
+  }
+  text.resize(read);
   return text;
 }
 
@@ -62,9 +65,13 @@ Status WriteText(FileLayer& files, const std::string& folder, const std::string_
   const int opened = files.Open(partial, O_WRONLY | O_CREAT | O_TRUNC);
   if (opened < 0) return FromError(opened, partial, "create");
   OpenFile file(files, opened);
-  const int64_t put = files.WriteAt(file.fd(), std::as_bytes(std::span(text)), 0);
-  if (put < 0) return FromError(put, partial, "write");
-  if (put != static_cast<int64_t>(text.size())) return Unavailable(fmt::format("disk: {}: cut short", partial));
+  for (size_t written = 0; written < text.size();) {
+    const std::span<const std::byte> left = std::as_bytes(std::span(text)).subspan(written);
+    const int64_t put = files.WriteAt(file.fd(), left, static_cast<int64_t>(written));
+    if (put < 0) return FromError(put, partial, "write");
+    if (put == 0) return Unavailable(fmt::format("disk: {}: cut short", partial));
+    written += static_cast<size_t>(put);
+  }
   if (const int synced = files.Sync(file.fd()); synced < 0) return FromError(synced, partial, "sync");
   if (const int closed = file.Close(); closed < 0) return FromError(closed, partial, "close");
   if (const int renamed = files.Rename(partial, path); renamed < 0) return FromError(renamed, path, "rename");

@@ -22,6 +22,7 @@
 #include "cache/tiers/disk_format.h"
 #include "cache/tiers/stores.h"
 #include "cache/tiers/threaded_tier.h"
+#include "tests/cache/tiers/faulty_files.h"
 #include "tests/cache/tiers/temp_folder.h"
 #include "tests/cache/tiers/tier_kinds.h"
 
@@ -30,128 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-// The system's files, of which the n-th call fails, or all beyond some bytes on the disk.
-class FaultyFiles final : public FileLayer {
- public:
-  static constexpr int kShort = -1;  // Not an errno: the call does a part of its work.
-
-  // The n-th call from now on (1 = the next) fails so; 0: none.
-  void FailCall(const int64_t n, const int error) {
-    left_ = n;
-    error_ = error;
-  }
-  bool has_failed() const { return left_ <= 0; }
-  void LimitDisk(const int64_t bytes) { disk_bytes_max_ = bytes; }
-  int64_t removes() const { return removes_; }
-  // Reads and writes do not come back until this ends.
-  void Hang(const bool hangs) {
-    const MutexLock lock(mu_);
-    hangs_ = hangs;
-    hang_ends_.NotifyAll();
-  }
-
-  int Open(const std::string& path, const int flags) override {
-    if (const int error = Fault()) return error == kShort ? -EIO : -error;
-    const int fd = files_->Open(path, flags);
-    if (fd >= 0) {
-      const MutexLock lock(mu_);
-      paths_[fd] = path;
-    }
-    return fd;
-  }
-  int Close(const int fd) override {
-    // Fails as on NFS: the descriptor is gone all the same.
-    const int error = Fault();
-    const int closed = files_->Close(fd);
-    return error == 0 ? closed : error == kShort ? -EIO : -error;
-  }
-  int64_t ReadAt(const int fd, const std::span<std::byte> to, const int64_t offset) override {
-    AwaitHang();
-    if (const int error = Fault()) {
-      return error == kShort ? files_->ReadAt(fd, to.first(ShortOf(to.size())), offset) : -error;
-    }
-    return files_->ReadAt(fd, to, offset);
-  }
-  int64_t WriteAt(const int fd, const std::span<const std::byte> from, const int64_t offset) override {
-    AwaitHang();
-    if (const int error = Fault()) {
-      return error == kShort ? files_->WriteAt(fd, from.first(ShortOf(from.size())), offset) : -error;
-    }
-    {
-      const MutexLock lock(mu_);
-      int64_t& file_bytes = bytes_[paths_[fd]];
-      const int64_t grown = std::max(file_bytes, offset + static_cast<int64_t>(from.size()));
-      if (disk_bytes_ + grown - file_bytes > disk_bytes_max_) return -ENOSPC;
-      disk_bytes_ += grown - file_bytes;
-      file_bytes = grown;
-    }
-    return files_->WriteAt(fd, from, offset);
-  }
-  int Sync(const int fd) override {
-    return FaultOr([&] { return files_->Sync(fd); });
-  }
-  int64_t BytesOf(const int fd) override {
-    if (const int error = Fault()) return error == kShort ? -EIO : -error;
-    return files_->BytesOf(fd);
-  }
-  int LockExclusive(const int fd) override {
-    return FaultOr([&] { return files_->LockExclusive(fd); });
-  }
-  int Rename(const std::string& from, const std::string& to) override {
-    return FaultOr([&] {
-      const MutexLock lock(mu_);
-      bytes_[to] = bytes_[from];
-      bytes_.erase(from);
-      return files_->Rename(from, to);
-    });
-  }
-  int Remove(const std::string& path) override {
-    ++removes_;
-    return FaultOr([&] {
-      const MutexLock lock(mu_);
-      disk_bytes_ -= bytes_[path];
-      bytes_.erase(path);
-      return files_->Remove(path);
-    });
-  }
-  int64_t NowNs() override { return files_->NowNs(); }
-  int SetModified(const std::string& path, const int64_t at_ns) override {
-    return FaultOr([&] { return files_->SetModified(path, at_ns); });
-  }
-  int MakeFolder(const std::string& path) override {
-    return FaultOr([&] { return files_->MakeFolder(path); });
-  }
-  int List(const std::string& path, std::vector<FolderEntry>& entries) override {
-    return FaultOr([&] { return files_->List(path, entries); });
-  }
-
- private:
-  void AwaitHang() {
-    const MutexLock lock(mu_);
-    while (hangs_) hang_ends_.Wait(mu_);
-  }
-  static size_t ShortOf(const size_t count) { return count > 1 ? count / 2 : count; }
-  // 0: none; else the error.
-  int Fault() { return left_ > 0 && --left_ == 0 ? error_ : 0; }
-  template <typename Call>
-  int FaultOr(const Call& call) {
-    const int error = Fault();
-    return error == 0 ? call() : error == kShort ? -EIO : -error;
-  }
-
-  const std::unique_ptr<FileLayer> files_ = MakeSystemFiles();
-  std::atomic<int64_t> left_ = 0;
-  std::atomic<int64_t> removes_ = 0;
-  int error_ = 0;
-  Mutex mu_;
-  CondVar hang_ends_;
-  bool hangs_ GUARDED_BY(mu_) = false;
-  int64_t disk_bytes_max_ = INT64_MAX / 2;
-  int64_t disk_bytes_ GUARDED_BY(mu_) = 0;
-  std::map<int, std::string> paths_ GUARDED_BY(mu_);
-  std::map<std::string, int64_t> bytes_ GUARDED_BY(mu_);
-};
 
 constexpr char kStoreId[] = "model aaaa numerics 1";
 
@@ -377,6 +256,17 @@ TEST_F(DiskTest, WithoutASoundListOfDropsNothingIsBelieved) {
     ASSERT_TRUE(PutMade(*this, *tier, 2, 1000).ok());
   }
   EXPECT_EQ(GetMade(*this, *Open(kBudget), 2, 1000).ToString(), "OK") << "the list is sound again";
+}
+
+// As the system may at any time, on a network's disk often.
+TEST_F(DiskTest, SmallFilesThatComeAndGoInPiecesAreWhole) {
+  files.CutSmallFilesAt(7);
+  ASSERT_TRUE(PutMade(*this, *Open(kBudget), 1, 1000).ok());
+  ASSERT_TRUE(DropNow(*this, *Open(kBudget), OnlyOf(9)).ok());
+  EXPECT_GT(files.cut(), 10);
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, 1000).ToString(), "OK") << "what was written in pieces is read in pieces";
+  files.CutSmallFilesAt(INT64_MAX);
+  EXPECT_EQ(GetMade(*this, *Open(kBudget), 1, 1000).ToString(), "OK");
 }
 
 TEST_F(DiskTest, DamagedHeadsAreNoRecordsOfTheInventory) {
