@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace invar::engine {
 namespace {
 
@@ -55,6 +57,36 @@ TEST(TenantShares, ANightAloneIsNoDebt) {
   shares.Arrive("morning");
   shares.Arrive("night");
   EXPECT_EQ(shares.Served("morning"), shares.Served("night"));
+}
+
+TEST(TenantShares, WhoIsAwayIsForgottenOnceItMakesNoDifference) {
+  TenantShares shares;
+  shares.Arrive("stays");
+  shares.Charge("stays", 10);
+  shares.Arrive("ahead");
+  shares.Charge("ahead", 5);
+  shares.Leave("ahead");
+  EXPECT_EQ(shares.away(), 1u) << "it was served 15, the least of those present 10";
+  shares.Charge("stays", 5);
+  shares.Arrive("other");
+  shares.Leave("other");
+  EXPECT_EQ(shares.away(), 0u) << "both would start at 15 also if nothing were known of them";
+  shares.Arrive("ahead");
+  EXPECT_EQ(shares.Served("ahead"), 15);
+}
+
+TEST(TenantShares, NamesWithoutEndAreNotAllRemembered) {
+  TenantShares shares;
+  shares.Arrive("stuck");  // Its mark never rises.
+  for (int i = 1; i <= 100'000; ++i) {
+    const std::string tenant = "tenant " + std::to_string(i);
+    shares.Arrive(tenant);
+    shares.Charge(tenant, i);
+    shares.Leave(tenant);
+    ASSERT_LE(shares.away(), TenantShares::kAwayMax);
+  }
+  shares.Arrive("tenant 100000");
+  EXPECT_EQ(shares.Served("tenant 100000"), 100'000) << "the largest debts are kept";
 }
 
 }  // namespace
