@@ -88,7 +88,7 @@ bool CacheManager::Adopt(const Scope& scope, const std::span<const TokenId> toke
 int32_t CacheManager::LiveSharedPages(const PrefixQuery& query) const { return impl_->memory.LiveSharedPages(query); }
 
 PrefixLease CacheManager::Acquire(const PrefixQuery& query, const TimeNs now) {
-  if (impl_->duel != nullptr && impl_->memory.has_evicted() && query.read && query.write) {
+  if (impl_->duel != nullptr && impl_->memory.has_evicted() && query.read && query.write && query.entry == nullptr) {
     impl_->duel->PlayPrompt(query, now);
     impl_->memory.Follow(impl_->duel->winner());
   }

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "cache/page_table.h"
+#include "cache/prefix_entry.h"
 #include "cache/prefix_match.h"
 #include "cache/scope.h"
 #include "cache/slot_pool.h"
@@ -29,6 +30,8 @@ class PrefixLease {
   // What the sequence found when it began.
   const PrefixMatch& match() const { return match_; }
   const Scope& scope() const { return scope_; }
+  // What is left to do of its coming.
+  const PrefixEntry& entry() const { return entry_; }
   // Whether it leaves something in the cache, and whether it did before pages were given up.
   bool publishes() const { return publishes_; }
   bool published_before_parting() const { return published_before_parting_; }
@@ -49,14 +52,9 @@ class PrefixLease {
   PrefixMatch match_;
   PageTable pages_;
   SlotRef slot_;
-  // Where in its tokens it is met or meets others, for the demand of nodes; 0: nowhere, or counted already.
-  int32_t met_at_ = 0;                   // The end of what was there before.
-  int32_t stable_at_ = 0;                // What follow-ups repeat of the prompt.
-  int32_t private_from_ = 0;             // What it brings begins here, for the planner.
-  int32_t turns_ = 0;                    // How many requests in a row it follows up.
-  int32_t published_ = 0;                // Tokens the tree was told of.
-  std::vector<CheckpointPlace> places_;  // Where checkpoints are wanted and the state has not been yet; ascending.
-  std::vector<Emission> emissions_;      // Of the span under way.
+  PrefixEntry entry_;
+  int32_t published_ = 0;            // Tokens the tree was told of.
+  std::vector<Emission> emissions_;  // Of the span under way.
 };
 
 }  // namespace invar::cache

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/ids.h"
+#include "cache/prefix_entry.h"
 #include "cache/scope.h"
 
 namespace invar::cache {
@@ -15,8 +16,10 @@ struct PrefixQuery {
   int32_t prompt_tokens = 0;
   int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
   int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
-  bool read = true;           // Use what is there.
-  bool write = true;          // Leave something.
+  // Of a sequence that goes on after a preemption: what it had not done. Null: it is new.
+  const PrefixEntry* entry = nullptr;
+  bool read = true;                     // Use what is there.
+  bool write = true;                    // Leave something.
   std::span<const int32_t> hints = {};  // Where the caller wants checkpoints.
 };
 

@@ -44,10 +44,9 @@ void DuelDirectories::PlayEnd(const Scope& scope, const std::span<const TokenId>
   const int32_t tokens = static_cast<int32_t>(computed.size());
   for (const std::unique_ptr<PrefixCache>& directory : directories_) {
     if (directory == nullptr) continue;
-    // More tokens than its prompt: it goes on, nobody comes to it.
+    const PrefixEntry none;  // It was counted when the prompt came.
     PrefixLease end = directory->Acquire(
-        {.scope = scope, .tokens = computed, .prompt_tokens = tokens - 1, .resume_limit = tokens - 1, .hints = {}},
-        now);
+        {.scope = scope, .tokens = computed, .prompt_tokens = tokens, .resume_limit = tokens - 1, .entry = &none}, now);
     directory->Extend(end, tokens, now);
     directory->Release(std::move(end), computed, kind, now);
   }

@@ -82,7 +82,7 @@ PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
   const int32_t matched = found.tokens;
   const int32_t turns = TurnsBefore(found);
   const std::optional<ClassKey> key = placer_.ClassOf(query, found);
-  if (query.read && tokens == query.prompt_tokens) placer_.ObserveOverlap(found);
+  if (query.read && query.entry == nullptr) placer_.ObserveOverlap(found);
   // Nothing of nodes without KV is claimed below, so making room may end them.
   while (!found.nodes.empty() && found.nodes.back()->begin >= found.kv_tokens) found.nodes.pop_back();
   // Making room for a copy of its last page must not cost the state it resumes from: a prefix that has just come from a
@@ -98,10 +98,15 @@ PrefixLease PrefixCache::Acquire(const PrefixQuery& query, const TimeNs now) {
   lease.pages_ = std::move(pages);
   lease.match_ = point.match;
   lease.publishes_ = query.write && placer_.traits().keeps_kv;
-  if (LeavesCheckpoints(query)) {
-    lease.places_ = placer_.PlacesFor(query, point.match, key, matched, PriceTokens());
+  if (query.entry != nullptr) {
+    lease.entry_ = *query.entry;
+  } else {
+    lease.entry_ = {
+        .met_at = matched, .stable_at = StableEnd(query), .private_from = matched, .turns = turns, .places = {}};
+    if (LeavesCheckpoints(query)) {
+      lease.entry_.places = placer_.PlacesFor(query, point.match, key, matched, PriceTokens());
+    }
   }
-  ExpectDemand(lease, query, matched, turns);
   if (point.from != nullptr) MeetPlanned(*point.from, now);
   if (query.read) {
     ++report_.queries;
@@ -129,17 +134,6 @@ PageTable PrefixCache::SharePages(Match& found, const TimeNs now) {
     found.kv_tokens = last * kernels::kPageTokens;
   }
   return pages;
-}
-
-// A sequence that goes on after a preemption comes to what it left itself: no demand.
-void PrefixCache::ExpectDemand(PrefixLease& lease, const PrefixQuery& query, const int32_t matched,
-                               const int32_t turns) {
-  const bool goes_on = static_cast<int32_t>(query.tokens.size()) > query.prompt_tokens;
-  lease.turns_ = goes_on ? std::max(0, turns - 1) : turns;
-  if (goes_on) return;
-  lease.met_at_ = matched;
-  lease.private_from_ = matched;
-  lease.stable_at_ = StableEnd(query);
 }
 
 // The expectation that placed a checkpoint has come true.
@@ -180,9 +174,9 @@ void PrefixCache::Extend(PrefixLease& lease, const int32_t end, const TimeNs now
 void PrefixCache::Emit(PrefixLease& lease, const int32_t first, const int32_t end, const TimeNs now,
                        std::vector<StateEmission>& out) {
   Check(lease.emissions_.empty(), "a span is committed before the next");
-  while (!lease.places_.empty() && lease.places_.front().at <= end) {
-    const CheckpointPlace place = lease.places_.front();
-    lease.places_.erase(lease.places_.begin());
+  while (!lease.entry_.places.empty() && lease.entry_.places.front().at <= end) {
+    const CheckpointPlace place = lease.entry_.places.front();
+    lease.entry_.places.erase(lease.entry_.places.begin());
     if (place.at <= first) continue;
     std::optional<SlotRef> slot;
     if (MakeRoom(shape_.state_bytes, now)) slot = memory_.TakeSlot(Fill::kNone);
@@ -199,10 +193,19 @@ void PrefixCache::Commit(PrefixLease& lease, const std::span<const TokenId> comp
   const int32_t tokens = static_cast<int32_t>(computed.size());
   if (!lease.publishes_ || (lease.emissions_.empty() && tokens - lease.published_ < kPublishEvery)) return;
   Publish(lease, computed, now);
+  // All of them first: what goes on probation pushes others off, and with them KV that no checkpoint lies on.
+  std::vector<Node*> unasked;
   for (PrefixLease::Emission& emission : lease.emissions_) {
-    Keep(lease, computed, emission.at, emission.kind, std::move(emission.state), now);
+    Node* const node = Keep(lease, computed, emission.at, emission.kind, std::move(emission.state), now);
+    if (node != nullptr && emission.kind == CheckpointKind::kPlanned && placer_.traits().reads_demand) {
+      unasked.push_back(node);
+    }
   }
   lease.emissions_.clear();
+  for (Node* const node : unasked) {
+    DemandModel::Begin(node->use, UseOrigin::kPlanned, now);
+    evictor_.PutOnProbation(*node, probation_bytes_, now);
+  }
 }
 
 void PrefixCache::Publish(PrefixLease& lease, const std::span<const TokenId> tokens, const TimeNs now) {
@@ -210,14 +213,14 @@ void PrefixCache::Publish(PrefixLease& lease, const std::span<const TokenId> tok
   MarkUsed(node, now);
   lease.published_ = static_cast<int32_t>(tokens.size());
   UsePagesOfTheTree(lease, node);
-  if (lease.met_at_ > 0 && lease.met_at_ <= lease.published_) {
-    demand_.Hit(tree_.NodeAt(lease.scope_, tokens, std::exchange(lease.met_at_, 0)).use, now);
+  if (lease.entry_.met_at > 0 && lease.entry_.met_at <= lease.published_) {
+    demand_.Hit(tree_.NodeAt(lease.scope_, tokens, std::exchange(lease.entry_.met_at, 0)).use, now);
   }
-  if (lease.stable_at_ > 0 && lease.stable_at_ <= lease.published_) {
-    const int32_t stable_at = std::exchange(lease.stable_at_, 0);
-    placer_.ObserveEntry(lease.scope_, tokens, lease.private_from_, stable_at);
+  if (lease.entry_.stable_at > 0 && lease.entry_.stable_at <= lease.published_) {
+    const int32_t stable_at = std::exchange(lease.entry_.stable_at, 0);
+    placer_.ObserveEntry(lease.scope_, tokens, lease.entry_.private_from, stable_at);
     Node& stable = tree_.NodeAt(lease.scope_, tokens, stable_at);
-    DemandModel::Begin(stable.use, UseOrigin::kEnd, now, lease.turns_);
+    DemandModel::Begin(stable.use, UseOrigin::kEnd, now, lease.entry_.turns);
   }
 }
 
@@ -235,18 +238,16 @@ void PrefixCache::UsePagesOfTheTree(PrefixLease& lease, const Node& end) {
   }
 }
 
-// Requires: the tree holds `tokens`.
-void PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> tokens, const int32_t at,
-                       const CheckpointKind kind, SlotRef state, const TimeNs now) {
+// Gives the node that has got it; null: another sequence was here, with the same bits. Requires: the tree holds
+// `tokens`.
+Node* PrefixCache::Keep(const PrefixLease& lease, const std::span<const TokenId> tokens, const int32_t at,
+                        const CheckpointKind kind, SlotRef state, const TimeNs now) {
   Node& node = tree_.NodeAt(lease.scope_, tokens, at);
   node.use.used_at = now;
-  if (node.checkpoint.has_value()) return;  // Another sequence was here: the same bits.
+  if (node.checkpoint.has_value()) return nullptr;
   node.checkpoint = Checkpoint{state.Share(Holder::kCached), kind};
   ++report_.checkpoints_made[static_cast<size_t>(kind)];
-  if (kind == CheckpointKind::kPlanned && placer_.traits().reads_demand) {
-    DemandModel::Begin(node.use, UseOrigin::kPlanned, now);
-    evictor_.PutOnProbation(node, probation_bytes_, now);
-  }
+  return &node;
 }
 
 // --- A sequence that goes on by itself ---
@@ -257,7 +258,7 @@ void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId>
   if (lease.parted_ == 0) lease.published_before_parting_ = lease.publishes_;
   const bool shares = std::exchange(lease.publishes_, false);
   if (shares) Publish(lease, computed, now);
-  lease.places_.clear();
+  lease.entry_.places.clear();
   lease.parted_ += pages;
   lease.pages_.RemoveFirst(pages);
   if (shares) KeepCopies(lease, now);
@@ -309,7 +310,7 @@ void PrefixCache::Release(PrefixLease lease, const std::span<const TokenId> comp
   Publish(lease, computed, now);
   if (kind == CheckpointKind::kEnd) {
     Node& end = tree_.NodeAt(lease.scope_, computed, static_cast<int32_t>(computed.size()));
-    DemandModel::Begin(end.use, UseOrigin::kEnd, now, lease.turns_);
+    DemandModel::Begin(end.use, UseOrigin::kEnd, now, lease.entry_.turns);
   }
   if (has_state_ && (placer_.traits().at_end || kind == CheckpointKind::kPreempted)) {
     Keep(lease, computed, static_cast<int32_t>(computed.size()), kind, std::move(lease.slot_), now);

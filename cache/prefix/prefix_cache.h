@@ -79,15 +79,14 @@ class PrefixCache {
   // What a checkpoint must save to be worth its memory, by what was evicted of late.
   double PriceTokens() const { return evictor_.price_per_byte() * static_cast<double>(shape_.state_bytes); }
   PageTable SharePages(Match& found, TimeNs now);
-  static void ExpectDemand(PrefixLease& lease, const PrefixQuery& query, int32_t matched, int32_t turns);
   void MeetPlanned(Node& node, TimeNs now);
   void KeepCopies(PrefixLease& lease, TimeNs now);
   PageRef TakePage(TimeNs now);
   SlotRef SlotWith(const ResumePoint& point, TimeNs now);
   void Publish(PrefixLease& lease, std::span<const TokenId> tokens, TimeNs now);
   static void UsePagesOfTheTree(PrefixLease& lease, const Node& end);
-  void Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
-            TimeNs now);
+  Node* Keep(const PrefixLease& lease, std::span<const TokenId> tokens, int32_t at, CheckpointKind kind, SlotRef state,
+             TimeNs now);
 
   // Set at construction.
   const StateShape shape_;

@@ -137,9 +137,15 @@ LocalLoad Admission::LoadOf(const double prefill_rate) const {
   return load;
 }
 
+cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
+  cache::PrefixQuery query = KnownOf(sequence);
+  query.entry = sequence.entry();
+  return query;
+}
+
 // Of an approximate one only what was run on full KV may come from the cache; of one that moves out as it goes, what it
 // has pages for.
-cache::PrefixQuery Admission::QueryOf(const Sequence& sequence) const {
+cache::PrefixQuery Admission::KnownOf(const Sequence& sequence) const {
   const ServedView* const view = sequence.view();
   const auto known = static_cast<int32_t>(sequence.tokens().size());
   if (view == nullptr) {

@@ -70,6 +70,7 @@ class Admission {
   LocalLoad LoadOf(double prefill_rate) const;
   int32_t TenantIndex(const std::string& tenant);
   cache::PrefixQuery QueryOf(const Sequence& sequence) const;
+  cache::PrefixQuery KnownOf(const Sequence& sequence) const;
 
   // Set at construction.
   const SchedulerLimits limits_;

@@ -115,6 +115,7 @@ cache::PrefixLease Sequence::Preempt() {
   asked_tiers_ = false;
   DropDraft();
   ++preemptions_;
+  entry_ = lease_->entry();
   return TakeLease();
 }
 

@@ -57,6 +57,8 @@ class Sequence final : public SpeculatedSequence {
   int32_t output_left() const override { return output_limit_ - output_tokens(); }
   int32_t computed() const override { return computed_; }
   int32_t preemptions() const { return preemptions_; }
+  // What is left to do of its coming to the cache; null: it was never preempted.
+  const cache::PrefixEntry* entry() const { return entry_.has_value() ? &*entry_ : nullptr; }
   const TokenCounts& counts() const override { return counts_; }
   // First position whose logits row is wanted.
   int32_t logits_from() const;
@@ -190,6 +192,7 @@ class Sequence final : public SpeculatedSequence {
   std::vector<TokenId> draft_;
   int32_t computed_ = 0;
   int32_t preemptions_ = 0;
+  std::optional<cache::PrefixEntry> entry_;  // From its last preemption.
   std::optional<cache::PrefixLease> lease_;
   OwnPages own_pages_;
   const std::unique_ptr<ServedView> view_;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -40,15 +42,20 @@ class Rig {
     }
     return lease;
   }
-  // Runs [first, end): states are carried on and emitted.
-  void Step(PrefixLease& lease, const Tokens& tokens, const int32_t first, const int32_t end) {
+  // Runs [first, end): states are carried on and emitted. Gives where.
+  std::vector<int32_t> Step(PrefixLease& lease, const Tokens& tokens, const int32_t first, const int32_t end) {
     cache_.Extend(lease, end, ++now_);
     std::vector<StateEmission> emissions;
     cache_.Emit(lease, first, end, now_, emissions);
-    for (const StateEmission& e : emissions) Slot(e.to) = StateOf(std::span(tokens).first(e.after));
+    std::vector<int32_t> places;
+    for (const StateEmission& e : emissions) {
+      Slot(e.to) = StateOf(std::span(tokens).first(e.after));
+      places.push_back(e.after);
+    }
     if (shape_.state_bytes > 0) Slot(lease.slot()) = StateOf(std::span(tokens).first(end));
     cache_.Commit(lease, std::span(tokens).first(end), now_);
     cache_.CheckIntegrity();
+    return places;
   }
   PrefixMatch Whole(const Tokens& tokens, const std::vector<int32_t>& hints = {}, Scope scope = {}) {
     PrefixLease lease = Begin(tokens, hints, std::move(scope));
@@ -259,6 +266,61 @@ TEST(CacheManager, FlushingOneTenantLeavesThePlannedCheckpointsOfOthersOnProbati
   const int64_t alone = planned_evicted(false);
   EXPECT_GT(alone, 10);
   EXPECT_EQ(planned_evicted(true), alone);
+}
+
+// Else what it brings would begin where it was preempted, and its class be learned of none.
+TEST(CacheManager, APreemptedPromptIsOnePrefixToThePlanner) {
+  const auto planned = [](const bool is_one) {
+    Rig rig(kHybrid, 1 << 22);
+    for (int document = 1; document <= 30; ++document) {
+      const Tokens text = Ids(10'000 * document, 700);
+      PrefixLease lease = rig.Begin(text);
+      rig.Step(lease, text, 0, 300);
+      const PrefixEntry entry = lease.entry();
+      rig.cache().Release(std::move(lease), std::span(text).first(300), CheckpointKind::kPreempted, document);
+      lease = rig.cache().Acquire(
+          {.scope = {}, .tokens = text, .prompt_tokens = 700, .resume_limit = 699, .entry = is_one ? &entry : nullptr},
+          document);
+      EXPECT_EQ(lease.match().state_tokens, 300);
+      rig.Step(lease, text, 300, 700);
+      rig.cache().Release(std::move(lease), text, CheckpointKind::kEnd, document);
+      rig.Whole(Join(Tokens(text.begin(), text.begin() + 500), Ids(10'000'000 + 100'000 * document, 60)));
+    }
+    rig.Whole(Ids(9'000'000, 700));
+    return rig.cache().Report().checkpoints_made[static_cast<size_t>(CheckpointKind::kPlanned)];
+  };
+  EXPECT_GT(planned(true), 0);
+  EXPECT_EQ(planned(false), 0) << "what new requests would teach";
+}
+
+// The first checkpoint that a commit leaves pushes another off probation, whose KV then goes. What the same commit
+// leaves behind it must not lie there: of two that run the same the tree has the last page of the one that came first.
+TEST(CacheManager, ACommitKeepsWhatItLeavesWhereItsFirstCheckpointPushesAnotherOut) {
+  CacheOptions options{.shape = kHybrid, .budget_bytes = 1 << 22, .slots_without_bytes = 8};
+  options.tuning.probation_share = 1e-6;  // Eight states.
+  for (int32_t others = 0; others < 8; ++others) {
+    Rig rig(options);
+    int document = 0;
+    const auto learn = [&](const int32_t length, const int32_t part) {
+      for (int i = 0; i < 30; ++i) {
+        const Tokens text = Ids(10'000 * ++document, length);
+        rig.Whole(text);
+        rig.Whole(Join(Tokens(text.begin(), text.begin() + part), Ids(10'000'000 + 100'000 * document, 60)));
+      }
+    };
+    learn(1500, 690);
+    learn(680, 400);
+    const Tokens longer = Ids(5, 1500);
+    const Tokens text(longer.begin(), longer.begin() + 680);
+    PrefixLease other = rig.Begin(longer);
+    PrefixLease lease = rig.Begin(text);
+    EXPECT_EQ(rig.Step(other, longer, 0, 688), std::vector<int32_t>{688});
+    other = rig.Begin(Ids(900'000, 3));  // It was cancelled.
+    for (int i = 0; i < others; ++i) rig.Whole(Ids(20'000'000 + 10'000 * i, 680));
+    EXPECT_EQ(rig.Step(lease, text, 0, 680), (std::vector<int32_t>{399, 679}));
+    lease = rig.Begin(Ids(900'000, 3));
+    EXPECT_EQ(rig.Begin(text).match().state_tokens, 679);
+  }
 }
 
 // What a match leads to beyond its KV may be evicted while room is made for its last page. (Shows under ASan.)

@@ -352,6 +352,27 @@ TEST_P(CacheCases, FinishedSaysHowManyPromptTokensRan) {
   EXPECT_EQ(high.events->finished()->reuse.computed_tokens, 200);
 }
 
+// A preempted prompt that comes back is no second request: the planner learns of it as of one that was not preempted.
+TEST(CacheCase, PreemptedPromptsTeachAsOthersDo) {
+  Rig rig(kHybrid, {.max_batch_tokens = 64, .max_running = 1, .kv_budget_bytes = 4 << 20});
+  // No two begin alike.
+  const auto text = [](const int32_t i, const int32_t tokens) { return Join({TokenId(i)}, Ids(100 + i, tokens - 1)); };
+  for (int32_t i = 0; i < 25; ++i) {
+    const Rig::Stream low = rig.Submit(Greedy(text(i, 700), 3));
+    for (int32_t step = 0; step < 6; ++step) rig.Step();
+    Request urgent = Greedy(text(25 + i, 300), 1);
+    urgent.priority = 1;
+    const Rig::Stream high = rig.Submit(std::move(urgent));
+    rig.RunUntilIdle();
+    rig.Judge(low);
+    rig.Judge(high);
+    EXPECT_EQ(low.events->finished()->preemptions, 1);
+    rig.Run(Greedy(Join(text(i, 500), Ids(400 + i, 30)), 1));
+  }
+  rig.Run(Greedy(text(59, 700), 1));
+  EXPECT_GT(rig.stats().cache.checkpoints_made[static_cast<size_t>(cache::CheckpointKind::kPlanned)], 0);
+}
+
 // A probation budget below one state would make a state, evict for it and drop it again, for every prompt.
 TEST(CacheCase, ASmallProbationBudgetStillHoldsOneState) {
   EngineOptions options{.max_running = 1, .kv_budget_bytes = 6 * kStateBytes + 200 * kPageBytes};
