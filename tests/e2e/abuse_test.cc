@@ -324,7 +324,7 @@ TEST(Abuse, AUnaryCallWhoseClientGrantsNoWindowIsEnded) {
 }
 
 // How much memory this holds meanwhile is not asserted: gRPC ends streams once it is beyond its quota and not before,
-// so the most seen depends on how fast the senders are beside it (docs/STATUS.md has figures).
+// so the most seen depends on how fast the senders are beside it (docs/MEASURED.md has figures).
 TEST(Abuse, MessagesThatNeverEndLeaveTheDaemonServing) {
   config::Config config = TinyConfig();
   config.limits.open_request_bytes_max = int64_t{32} << 20;
