@@ -1,5 +1,5 @@
 // Status and StatusOr: how everything the outside can cause is reported.
-// The codes are gRPC's canonical ones, so that a status crosses the RPC border unchanged (server/grpc_status.h).
+// The codes are gRPC's canonical ones, so that a status crosses the RPC border unchanged (server/wire/grpc_status.h).
 // Own type because g++ 12 has std::expected only under C++23, and abseil's ABI differs between distributions.
 #pragma once
 

@@ -1,7 +1,7 @@
 // PrefixSource: where a prefix can come from that another instance computes: what a consumer wants, and what became of
 // it. The engine asks before a request is admitted and waits no longer than it said; whatever comes then is taken up
 // whole, or the prompt is run here. From an instance of equal weights come the bits of such a run; from one of other
-// weights, where the want says by what profile, codes. No word about the wire: server/transfer_client.h.
+// weights, where the want says by what profile, codes. No word about the wire: server/peers/transfer_client.h.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The words of a transfer between two instances, whatever carries them (server/translate_transfer.h: protobuf):
+// The words of a transfer between two instances, whatever carries them (server/wire/translate_transfer.h: protobuf):
 //
 //   consumer                         producer
 //   Open {identity, tokens, have} ->                              refused by name where the identities differ

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/field_value.h"
 #include "cache/compressor.h"
 #include "engine/compressed/query_log.h"
 
@@ -15,18 +16,6 @@ namespace invar::engine {
 namespace {
 
 constexpr float kBiasMax = 100.0F;  // OpenAI's range; more than any logit difference that matters.
-
-// `wanted`: "0 to 100".
-template <typename T>
-Status Unwanted(const std::string_view field, const std::string_view wanted, const T& found) {
-  return InvalidArgument(fmt::format("{}: wants {}, found {}", field, wanted, found), std::string(field));
-}
-
-template <typename T>
-Status CheckRange(const T value, const T low, const T high, const std::string_view field) {
-  if (value >= low && value <= high) return OkStatus();
-  return Unwanted(field, fmt::format("{} to {}", low, high), value);
-}
 
 Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, const char* const field) {
   for (const TokenId id : ids) {
@@ -36,21 +25,21 @@ Status CheckIds(const std::vector<TokenId>& ids, const RequestLimits& limits, co
 }
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
-  if (Status s = CheckRange(sampling.temperature, 0.0F, 1000.0F, "sampling.temperature"); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.temperature", sampling.temperature, 0.0F, 1000.0F); !s.ok()) return s;
   if (!(sampling.top_p > 0.0F && sampling.top_p <= 1.0F)) {
     return Unwanted("sampling.top_p", "above 0, up to 1", sampling.top_p);
   }
   if (sampling.top_k < 0) {
     return Unwanted("sampling.top_k", "at least 0 (0: off)", sampling.top_k);
   }
-  if (Status s = CheckRange(sampling.min_p, 0.0F, 1.0F, "sampling.min_p"); !s.ok()) return s;
-  if (Status s = CheckRange(sampling.repetition_penalty, 0.01F, 100.0F, "sampling.repetition_penalty"); !s.ok())
+  if (Status s = CheckRange("sampling.min_p", sampling.min_p, 0.0F, 1.0F); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.repetition_penalty", sampling.repetition_penalty, 0.01F, 100.0F); !s.ok())
     return s;
-  if (Status s = CheckRange(sampling.presence_penalty, -2.0F, 2.0F, "sampling.presence_penalty"); !s.ok()) return s;
-  if (Status s = CheckRange(sampling.frequency_penalty, -2.0F, 2.0F, "sampling.frequency_penalty"); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.presence_penalty", sampling.presence_penalty, -2.0F, 2.0F); !s.ok()) return s;
+  if (Status s = CheckRange("sampling.frequency_penalty", sampling.frequency_penalty, -2.0F, 2.0F); !s.ok()) return s;
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (Status s = CheckTokenId(id, limits, "sampling.logit_bias"); !s.ok()) return s;
-    if (Status s = CheckRange(bias, -kBiasMax, kBiasMax, "sampling.logit_bias"); !s.ok()) return s;
+    if (Status s = CheckRange("sampling.logit_bias", bias, -kBiasMax, kBiasMax); !s.ok()) return s;
   }
   return CheckIds(sampling.allowed_token_ids, limits, "sampling.allowed_token_ids");
 }
@@ -101,7 +90,7 @@ Status CheckStopping(const Request& request, const RequestLimits& limits) {
 }
 
 Status CheckLogprobs(const std::optional<int32_t>& wanted, const RequestLimits& limits, const char* const field) {
-  return wanted.has_value() ? CheckRange<int64_t>(*wanted, 0, limits.logprobs_max, field) : OkStatus();
+  return wanted.has_value() ? CheckRange<int64_t>(field, *wanted, 0, limits.logprobs_max) : OkStatus();
 }
 
 // Of requests.
@@ -135,7 +124,7 @@ Status CheckSpeculation(const Request::Speculation& speculation, const RequestLi
   }
   if (Status s = CheckDraftedOn(speculation, limits); !s.ok()) return s;
   const std::optional<int32_t>& draft = speculation.draft_tokens;
-  return draft.has_value() ? CheckRange(*draft, 1, limits.draft_tokens_max, "kv_policy.draft_tokens") : OkStatus();
+  return draft.has_value() ? CheckRange("kv_policy.draft_tokens", *draft, 1, limits.draft_tokens_max) : OkStatus();
 }
 
 Status CheckApproximation(const Request& request, const RequestLimits& limits) {
@@ -151,7 +140,7 @@ Status CheckApproximation(const Request& request, const RequestLimits& limits) {
 
 Status CheckHints(const Request& request, const RequestLimits& limits) {
   for (const int32_t hint : request.cache.hints) {
-    if (Status s = CheckRange(hint, 0, limits.max_sequence_tokens, "cache.checkpoint_hints"); !s.ok()) return s;
+    if (Status s = CheckRange("cache.checkpoint_hints", hint, 0, limits.max_sequence_tokens); !s.ok()) return s;
   }
   return OkStatus();
 }

@@ -9,7 +9,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/gumbel.h"
+#include "kernels/shared/gumbel.h"
 
 namespace invar::kernels {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/split_mix64.h"
 #include "kernels/numerics.h"
-#include "models/forward_check.h"
 #include "models/model.h"
+#include "models/stack/forward_check.h"
 
 namespace invar::models {
 namespace {

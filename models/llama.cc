@@ -1,5 +1,5 @@
 // Llama 2 and 3 (and SmolLM2, which is one): dense, optional biases, llama3 rope scaling.
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 
@@ -10,7 +10,7 @@ StatusOr<StackPlan> ReadLlama(ConfigReader config) {
   config.Expect("use_qk_norm", false);
   plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp = {.intermediate = config.Size("intermediate_size"), .bias = config.Bool("mlp_bias", false)};
+  SetMlps(ReadSwiGlu(config, config.Bool("mlp_bias", false)), plan);
   config.Refuse("sliding_window", "llama has none");
   CheckLayerTypesAre(config, plan, "full_attention");
   if (!config.status().ok()) return config.status();

@@ -1,6 +1,6 @@
 // Mistral: dense without biases; sliding_window, where not null, applies to all layers. Where it is absent, it is that
 // of the first model, as the transformers library has it.
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 
@@ -14,7 +14,7 @@ StatusOr<StackPlan> ReadMistral(ConfigReader config) {
   for (LayerPlan& layer : plan.layers) layer.window = window;
   CheckLayerTypesAre(config, plan, window > 0 ? "sliding_attention" : "full_attention");
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Size("intermediate_size");
+  SetMlps(ReadSwiGlu(config, false), plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

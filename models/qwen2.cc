@@ -1,5 +1,5 @@
 // Qwen2 and 2.5: dense, biases of q, k and v always, of the output never.
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 
@@ -12,7 +12,7 @@ StatusOr<StackPlan> ReadQwen2(ConfigReader config) {
   config.Expect("attention_bias", true);
   plan.attention.qkv_bias = true;
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Size("intermediate_size");
+  SetMlps(ReadSwiGlu(config, false), plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -1,5 +1,5 @@
 // Qwen3: dense, per-head norms of q and k before rope, head_dim of its own.
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 
@@ -12,7 +12,7 @@ StatusOr<StackPlan> ReadQwen3(ConfigReader config) {
   config.Expect("use_qk_norm", true);
   plan.attention.qkv_bias = plan.attention.output_bias = config.Bool("attention_bias", false);
   plan.tied_embeddings = config.Bool("tie_word_embeddings", false);
-  plan.mlp.intermediate = config.Size("intermediate_size");
+  SetMlps(ReadSwiGlu(config, false), plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -1,6 +1,6 @@
 // Qwen3.5 (also 3.6 and 3.8): Gated DeltaNet and gated full attention, dense MLP or experts. Published folders wrap
 // the text model: its fields lie under text_config, its tensors under model.language_model.; text-only ones are flat.
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 namespace {
@@ -47,8 +47,9 @@ StatusOr<StackPlan> ReadQwen35(ConfigReader top) {
   StackPlan plan;
   ConfigReader config = TextSection(top, "qwen3_5_text", plan);
   ReadHybrid(config, plan);
-  plan.mlp.intermediate = config.Size("intermediate_size");
-  ReadMtp(config, "mtp_num_hidden_layers", MlpKind::kSwiGlu, plan);
+  const std::shared_ptr<const MlpPlan> mlp = ReadSwiGlu(config, false);
+  SetMlps(mlp, plan);
+  ReadMtp(config, "mtp_num_hidden_layers", mlp, plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }
@@ -57,10 +58,10 @@ StatusOr<StackPlan> ReadQwen35Moe(ConfigReader top) {
   StackPlan plan;
   ConfigReader config = TextSection(top, "qwen3_5_moe_text", plan);
   ReadHybrid(config, plan);
-  ReadExperts(config, plan);
   config.Expect("norm_topk_prob", true);
-  for (LayerPlan& layer : plan.layers) layer.mlp = MlpKind::kExperts;
-  ReadMtp(config, "mtp_num_hidden_layers", MlpKind::kExperts, plan);
+  const std::shared_ptr<const MlpPlan> mlp = ReadExperts(config);
+  SetMlps(mlp, plan);
+  ReadMtp(config, "mtp_num_hidden_layers", mlp, plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -2,7 +2,7 @@
 // layers that mlp_only_layers and decoder_sparse_step leave to them.
 #include <algorithm>
 
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 
 namespace invar::models {
 
@@ -14,23 +14,21 @@ StatusOr<StackPlan> ReadQwen3Next(ConfigReader config) {
   const std::vector<int32_t> dense = config.Ints("mlp_only_layers");
   const int32_t step = config.Int("decoder_sparse_step", 1, 1);
   const bool has_experts = config.Int("num_experts", 0) > 0;
-  bool any_dense = false;
+  const std::shared_ptr<const MlpPlan> experts = has_experts ? ReadExperts(config) : nullptr;
+  std::shared_ptr<const MlpPlan> swiglu;  // Read where a layer needs it: its field may be missing elsewhere.
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     const bool sparse =
         has_experts && (index + 1) % step == 0 && std::find(dense.begin(), dense.end(), index) == dense.end();
-    plan.layers[i].mlp = sparse ? MlpKind::kExperts : MlpKind::kSwiGlu;
-    any_dense = any_dense || !sparse;
+    if (!sparse && swiglu == nullptr) swiglu = ReadSwiGlu(config, false);
+    plan.layers[i].mlp = sparse ? experts : swiglu;
   }
   for (const int32_t layer : dense) {
     if (layer >= static_cast<int32_t>(plan.layers.size())) {
       config.Fail("mlp_only_layers", "layers below num_hidden_layers", std::to_string(layer));
     }
   }
-  if (has_experts) ReadExperts(config, plan);
-  plan.experts.normalize_top_k = config.Bool("norm_topk_prob", true);
-  ReadMtp(config, "num_nextn_predict_layers", has_experts ? MlpKind::kExperts : MlpKind::kSwiGlu, plan);
-  if (any_dense) plan.mlp.intermediate = config.Size("intermediate_size");
+  ReadMtp(config, "num_nextn_predict_layers", has_experts ? experts : swiglu, plan);
   if (!config.status().ok()) return config.status();
   return plan;
 }

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/split_mix64.h"
 #include "kernels/bf16.h"
-#include "models/layer_stack.h"
+#include "models/stack/layer_stack.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/strict_json.h"
 #include "models/weights/safetensors.h"

@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include "base/file.h"
-#include "models/layer_stack.h"
 #include "models/model.h"
-#include "models/stack_plan.h"
+#include "models/stack/layer_stack.h"
+#include "models/stack/stack_plan.h"
 #include "models/text/strict_json.h"
 
 namespace invar::models {

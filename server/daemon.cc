@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "config/fields.h"
 #include "config/transfer.h"
-#include "server/cache_access.h"
-#include "server/cache_page.h"
+#include "server/access/cache_access.h"
+#include "server/services/cache_page.h"
 #include "server/version.h"
 
 namespace invar::server {

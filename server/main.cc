@@ -20,9 +20,9 @@
 
 #include "base/log.h"
 #include "config/load.h"
+#include "server/calls/served_model.h"
 #include "server/daemon.h"
 #include "server/grpc_log.h"
-#include "server/served_model.h"
 #include "server/service_manager.h"
 #include "server/version.h"
 
@@ -43,10 +43,28 @@ struct Options {
   bool version = false;
 };
 
-void Raise(const int event_fd) {
-  const uint64_t one = 1;
-  Check(write(event_fd, &one, sizeof(one)) == sizeof(one), "an event takes a one");
-}
+// What one thread tells another. Those of the end are made at the start: by then descriptors may have run out.
+class Event {
+ public:
+  Event() { Check(fd_ >= 0, "the system gives an event descriptor", errno); }
+  ~Event() { close(fd_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  int fd() const { return fd_; }
+  void Raise() const {
+    const uint64_t one = 1;
+    Check(write(fd_, &one, sizeof(one)) == sizeof(one), "an event takes a one");
+  }
+
+ private:
+  const int fd_ = eventfd(0, EFD_CLOEXEC);
+};
+
+struct EndEvents {
+  Event persisted;
+  Event gone;
+};
 
 void Take(const int event_fd) {
   uint64_t count = 0;
@@ -169,26 +187,24 @@ constexpr std::chrono::milliseconds kPatience = 3 * server::Daemon::kShutdownGra
 
 // The tiers store what only memory holds; a further signal ends that, and the process where even so it does not end: a
 // model that is in the middle of a step.
-void Persist(server::Daemon& daemon, Supervisor& supervisor) {
-  const int ended_fd = eventfd(0, EFD_CLOEXEC);
+void Persist(server::Daemon& daemon, Supervisor& supervisor, const Event& ended) {
   std::jthread persister([&](const std::stop_token& hurry) {
     daemon.Persist(hurry);
-    Raise(ended_fd);
+    ended.Raise();
   });
-  if (!supervisor.StopsWithin(kForEver, ended_fd)) return;
+  if (!supervisor.StopsWithin(kForEver, ended.fd())) return;
   persister.request_stop();
-  if (AwaitSignal(-1, ended_fd, kPatience) == kTimeout) LeaveAtOnce();
+  if (AwaitSignal(-1, ended.fd(), kPatience) == kTimeout) LeaveAtOnce();
 }
 
 // Ends the daemon, and the process with it where that takes too long: a model that is still loading, a call that does
 // not let go.
-int Leave(std::unique_ptr<server::Daemon> daemon) {
-  const int gone_fd = eventfd(0, EFD_CLOEXEC);
+int Leave(std::unique_ptr<server::Daemon> daemon, const Event& gone) {
   std::thread closer([&] {
     daemon.reset();
-    Raise(gone_fd);
+    gone.Raise();
   });
-  if (AwaitSignal(-1, gone_fd, kPatience) == kTimeout) LeaveAtOnce();
+  if (AwaitSignal(-1, gone.fd(), kPatience) == kTimeout) LeaveAtOnce();
   closer.join();
   Logger("server")->info("stopped");
   return kExitOk;
@@ -199,13 +215,14 @@ int Run(const config::Sources& sources, const config::Loaded& loaded) {
   ConfigureLogs(config.log.format == "json" ? LogFormat::kJson : LogFormat::kText, config.log.level);
   server::RouteGrpcLogs();
   const int signal_fd = TakeSignals();
-  const int loaded_fd = eventfd(0, EFD_CLOEXEC);
+  const Event load_ended;
+  const EndEvents ends;
   const RealClock clock;
   Status load_status;  // Written before the event, read after it.
   StatusOr<std::unique_ptr<server::Daemon>> started =
       server::Daemon::Start(loaded, server::LoadModelFolder, clock, [&](const Status& status) {
         load_status = status;
-        Raise(loaded_fd);
+        load_ended.Raise();
       });
   if (!started.ok()) {
     std::fprintf(stderr, "invard: %s\n", started.status().message().c_str());
@@ -213,10 +230,10 @@ int Run(const config::Sources& sources, const config::Loaded& loaded) {
   }
   std::unique_ptr<server::Daemon> daemon = *std::move(started);
   Supervisor supervisor(sources, *daemon, signal_fd);
-  if (supervisor.StopsWithin(kForEver, loaded_fd)) {
+  if (supervisor.StopsWithin(kForEver, load_ended.fd())) {
     supervisor.Stopping();
     daemon->BeginDrain();
-    return Leave(std::move(daemon));  // Loading cannot be interrupted, only left.
+    return Leave(std::move(daemon), ends.gone);  // Loading cannot be interrupted, only left.
   }
   if (!load_status.ok()) {
     std::fprintf(stderr, "invard: cannot load the model: %s\n", load_status.message().c_str());
@@ -232,10 +249,10 @@ int Run(const config::Sources& sources, const config::Loaded& loaded) {
   const auto drain_end = std::chrono::steady_clock::now() + daemon->config()->drain.timeout;
   // Short waits, so that a second signal is seen soon.
   while (!daemon->WaitIdle(std::chrono::milliseconds(20)) && std::chrono::steady_clock::now() < drain_end) {
-    if (supervisor.StopsWithin(std::chrono::milliseconds(0))) return Leave(std::move(daemon));
+    if (supervisor.StopsWithin(std::chrono::milliseconds(0))) return Leave(std::move(daemon), ends.gone);
   }
-  Persist(*daemon, supervisor);
-  return Leave(std::move(daemon));
+  Persist(*daemon, supervisor, ends.persisted);
+  return Leave(std::move(daemon), ends.gone);
 }
 
 }  // namespace

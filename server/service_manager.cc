@@ -1,4 +1,4 @@
-// See service_manager.h. A socket for each datagram: they are rare, and no descriptor has to be kept.
+// See service_manager.h.
 #include "server/service_manager.h"
 
 #include <fmt/format.h>
@@ -30,17 +30,22 @@ int64_t NumberOf(const char* const variable) {
 
 }  // namespace
 
-ServiceManager ServiceManager::FromEnvironment() {
-  ServiceManager manager;
-  const char* const socket = std::getenv("NOTIFY_SOCKET");
-  if (socket == nullptr || (socket[0] != '/' && socket[0] != '@')) return manager;
-  manager.socket_ = socket;
+ServiceManager ServiceManager::FromEnvironment() { return ServiceManager(); }
+
+ServiceManager::ServiceManager() {
+  const char* const path = std::getenv("NOTIFY_SOCKET");
+  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
+  socket_ = path;
+  fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   // The watchdog may be meant for another process of the unit.
   const int64_t pid = NumberOf("WATCHDOG_PID");
   if (pid == 0 || pid == getpid()) {
-    manager.heartbeat_period_ = std::chrono::milliseconds(NumberOf("WATCHDOG_USEC") / 1000 / 2);
+    heartbeat_period_ = std::chrono::milliseconds(NumberOf("WATCHDOG_USEC") / 1000 / 2);
   }
-  return manager;
+}
+
+ServiceManager::~ServiceManager() {
+  if (fd_ >= 0) close(fd_);
 }
 
 void ServiceManager::Ready() const { Send("READY=1\nSTATUS=serving"); }
@@ -59,16 +64,14 @@ void ServiceManager::Send(const std::string_view lines) const {
   if (socket_.empty()) return;
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
-  const int fd = socket_.size() < sizeof(to.sun_path) ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
   bool sent = false;
-  if (fd >= 0) {
+  if (fd_ >= 0 && socket_.size() < sizeof(to.sun_path)) {
     std::memcpy(to.sun_path, socket_.data(), socket_.size());
     if (to.sun_path[0] == '@') to.sun_path[0] = '\0';
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
     // Never waits: the heartbeat comes from the thread that also takes signals.
-    sent = sendto(fd, lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to),
+    sent = sendto(fd_, lines.data(), lines.size(), MSG_NOSIGNAL | MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to),
                   size) == static_cast<ssize_t>(lines.size());
-    close(fd);
   }
   if (!sent) Logger("server")->warn("the service manager at {} could not be told {}", socket_, lines);
 }

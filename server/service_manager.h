@@ -12,8 +12,12 @@ namespace invar::server {
 
 class ServiceManager {
  public:
-  // From NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+  // From NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. Keeps a descriptor: a heartbeat that is not sent because others
+  // have taken them all would end a process that is well.
   static ServiceManager FromEnvironment();
+  ~ServiceManager();
+  ServiceManager(const ServiceManager&) = delete;
+  ServiceManager& operator=(const ServiceManager&) = delete;
 
   void Ready() const;
   // Ready follows once that is done.
@@ -24,10 +28,13 @@ class ServiceManager {
   std::chrono::milliseconds heartbeat_period() const { return heartbeat_period_; }
 
  private:
+  ServiceManager();
   // Errors are logged, not returned: a manager that does not listen is no reason to stop serving.
   void Send(std::string_view lines) const;
 
+  // Set at construction.
   std::string socket_;  // Empty: no manager. A leading '@' names the abstract namespace.
+  int fd_ = -1;
   std::chrono::milliseconds heartbeat_period_{0};
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-constexpr int32_t kShownNodes = 1024;        // What the daemon asks for (server/cache_view.cc).
+constexpr int32_t kShownNodes = 1024;        // What the daemon asks for (server/services/cache_view.cc).
 constexpr double kLimitSeconds = 5e-3;       // The step of a small model; running requests wait meanwhile.
 constexpr int64_t kBudgetBytes = 1LL << 30;  // More than all of it needs.
 

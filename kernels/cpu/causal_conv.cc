@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/emit.h"
+#include "kernels/shared/emit.h"
 
 namespace invar::kernels::cpu {
 namespace {

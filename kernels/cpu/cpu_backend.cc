@@ -12,9 +12,9 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pack.h"
-#include "kernels/packing.h"
-#include "kernels/shape_limits.h"
-#include "kernels/sin_cos.h"
+#include "kernels/shared/packing.h"
+#include "kernels/shared/shape_limits.h"
+#include "kernels/shared/sin_cos.h"
 
 namespace invar::kernels::cpu {
 namespace {

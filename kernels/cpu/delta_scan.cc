@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/scratch.h"
-#include "kernels/emit.h"
+#include "kernels/shared/emit.h"
 
 namespace invar::kernels::cpu {
 namespace {

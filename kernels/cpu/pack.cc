@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/packing.h"
+#include "kernels/shared/packing.h"
 
 namespace invar::kernels::cpu {
 namespace {

@@ -7,12 +7,12 @@
 //   top-p         probabilities fall into buckets by size. Those of one bucket differ by at most e^(1/32), so that all
 //                 of a vocabulary add up in 64 bits without rounding, in any order: as integers. What is added to
 //                 buckets' sums, one token after another in the order of the sort, is one thread's work
-//   noise         the double arithmetic of kernels/gumbel.h
+//   noise         the double arithmetic of kernels/shared/gumbel.h
 // Denormals count as zeros where the host's way flushes them: not among what is largest, but in all that follows.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/gumbel.h"
+#include "kernels/shared/gumbel.h"
 
 namespace invar::kernels::cuda {
 namespace {

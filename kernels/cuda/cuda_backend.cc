@@ -14,9 +14,9 @@
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/row_chooser.h"
 #include "kernels/cuda/upload.h"
-#include "kernels/emit.h"
-#include "kernels/packing.h"
-#include "kernels/shape_limits.h"
+#include "kernels/shared/emit.h"
+#include "kernels/shared/packing.h"
+#include "kernels/shared/shape_limits.h"
 
 namespace invar::kernels::cuda {
 namespace {

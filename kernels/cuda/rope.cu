@@ -6,7 +6,7 @@
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/numerics.h"
-#include "kernels/sin_cos.h"
+#include "kernels/shared/sin_cos.h"
 
 namespace invar::kernels::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/emit.h"
 #include "kernels/reference/ops.h"
+#include "kernels/shared/emit.h"
 
 namespace invar::kernels::reference {
 namespace {

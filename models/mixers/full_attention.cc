@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "models/layer.h"
+#include "models/stack/layer.h"
 
 namespace invar::models {
 namespace {

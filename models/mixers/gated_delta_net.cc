@@ -5,7 +5,7 @@
 // that depends on other tokens.
 #include <fmt/format.h>
 
-#include "models/layer.h"
+#include "models/stack/layer.h"
 
 namespace invar::models {
 namespace {

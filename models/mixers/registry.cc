@@ -1,6 +1,6 @@
 // The kinds of mixers: a row each, named as config.json's layer_types names them.
 #include "base/check.h"
-#include "models/mixer_plan.h"
+#include "models/stack/mixer_plan.h"
 
 namespace invar::models {
 

@@ -2,7 +2,9 @@
 // logits and the shared expert's own gate; the chosen experts add to the residual stream, then the shared expert does.
 // Both stored forms load for every family: fused 3-D tensors (qwen3_5_moe) and one set of tensors per expert
 // (qwen3_next).
-#include "models/layer.h"
+#include <fmt/format.h>
+
+#include "models/stack/layer.h"
 
 namespace invar::models {
 namespace {
@@ -10,10 +12,18 @@ namespace {
 using kernels::Activations;
 using kernels::F32View;
 
+struct ExpertsShape {
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  int32_t intermediate = 0;
+  int32_t shared_intermediate = 0;
+  bool normalize_top_k = true;
+};
+
 class Experts final : public Mlp {
  public:
-  Experts(const StackPlan& plan, const size_t layer, WeightPlan& weights)
-      : experts_(plan.experts), hidden_(plan.hidden) {
+  Experts(const ExpertsShape& shape, const StackPlan& plan, const size_t layer, WeightPlan& weights)
+      : experts_(shape), hidden_(plan.hidden) {
     const std::string prefix = plan.LayerPrefix(layer) + "mlp.";
     const std::string shared = prefix + "shared_expert.";
     const int64_t inner = experts_.shared_intermediate;
@@ -115,7 +125,7 @@ class Experts final : public Mlp {
   }
 
   // Set at construction.
-  const ExpertsPlan experts_;
+  const ExpertsShape experts_;
   const int64_t hidden_;
   MatrixId input_;
   MatrixId shared_down_;
@@ -130,10 +140,36 @@ class Experts final : public Mlp {
   std::vector<kernels::PackedMatrix> down_residuals_;
 };
 
+class ExpertsPlan final : public MlpPlan {
+ public:
+  explicit ExpertsPlan(const ExpertsShape& shape) : shape_(shape) {}
+
+  std::string_view kind() const override { return "experts"; }
+  std::unique_ptr<Mlp> Make(const StackPlan& plan, const size_t layer, WeightPlan& weights) const override {
+    return std::make_unique<Experts>(shape_, plan, layer, weights);
+  }
+  std::string Describe() const override {
+    return fmt::format("experts: {} of {}, each {} wide, shared expert {} wide", shape_.top_k, shape_.experts,
+                       shape_.intermediate, shape_.shared_intermediate);
+  }
+
+ private:
+  const ExpertsShape shape_;
+};
+
 }  // namespace
 
-std::unique_ptr<Mlp> MakeExperts(const StackPlan& plan, const size_t layer, WeightPlan& weights) {
-  return std::make_unique<Experts>(plan, layer, weights);
+std::shared_ptr<const MlpPlan> ReadExperts(ConfigReader& config) {
+  const ExpertsShape shape = {.experts = config.Size("num_experts"),
+                              .top_k = config.Size("num_experts_per_tok"),
+                              .intermediate = config.Size("moe_intermediate_size"),
+                              .shared_intermediate = config.Size("shared_expert_intermediate_size"),
+                              .normalize_top_k = config.Bool("norm_topk_prob", true)};
+  if (shape.top_k > shape.experts) {
+    config.Fail("num_experts_per_tok", fmt::format("at most num_experts {}", shape.experts),
+                fmt::format("{}", shape.top_k));
+  }
+  return std::make_shared<ExpertsPlan>(shape);
 }
 
 }  // namespace invar::models

@@ -1,5 +1,7 @@
 // SwiGLU: gate and up by one fused projection, then down into the residual stream.
-#include "models/layer.h"
+#include <fmt/format.h>
+
+#include "models/stack/layer.h"
 
 namespace invar::models {
 namespace {
@@ -7,16 +9,22 @@ namespace {
 using kernels::Activations;
 using kernels::F32View;
 
+struct SwiGluShape {
+  int32_t intermediate = 0;
+  bool bias = false;
+};
+
 class SwiGlu final : public Mlp {
  public:
-  SwiGlu(const StackPlan& plan, const size_t layer, WeightPlan& weights) : intermediate_(plan.mlp.intermediate) {
+  SwiGlu(const SwiGluShape& shape, const StackPlan& plan, const size_t layer, WeightPlan& weights)
+      : intermediate_(shape.intermediate) {
     const std::string prefix = plan.LayerPrefix(layer) + "mlp.";
     weights.Require(prefix + "gate_proj.weight", {intermediate_, plan.hidden});
     weights.Require(prefix + "up_proj.weight", {intermediate_, plan.hidden});
     gate_up_ = weights.AddMatrix(
         {{prefix + "gate_proj.weight", 0, intermediate_}, {prefix + "up_proj.weight", 0, intermediate_}}, plan.hidden);
     down_ = weights.AddMatrix(prefix + "down_proj.weight", plan.hidden, intermediate_);
-    if (plan.mlp.bias) {
+    if (shape.bias) {
       weights.Require(prefix + "gate_proj.bias", {intermediate_});
       weights.Require(prefix + "up_proj.bias", {intermediate_});
       weights.Require(prefix + "down_proj.bias", {plan.hidden});
@@ -73,10 +81,24 @@ class SwiGlu final : public Mlp {
   std::span<const float> down_bias_;
 };
 
+class SwiGluPlan final : public MlpPlan {
+ public:
+  explicit SwiGluPlan(const SwiGluShape& shape) : shape_(shape) {}
+
+  std::string_view kind() const override { return "swiglu"; }
+  std::unique_ptr<Mlp> Make(const StackPlan& plan, const size_t layer, WeightPlan& weights) const override {
+    return std::make_unique<SwiGlu>(shape_, plan, layer, weights);
+  }
+  std::string Describe() const override { return fmt::format("SwiGLU: {} wide", shape_.intermediate); }
+
+ private:
+  const SwiGluShape shape_;
+};
+
 }  // namespace
 
-std::unique_ptr<Mlp> MakeSwiGlu(const StackPlan& plan, const size_t layer, WeightPlan& weights) {
-  return std::make_unique<SwiGlu>(plan, layer, weights);
+std::shared_ptr<const MlpPlan> ReadSwiGlu(ConfigReader& config, const bool bias) {
+  return std::make_shared<SwiGluPlan>(SwiGluShape{.intermediate = config.Size("intermediate_size"), .bias = bias});
 }
 
 }  // namespace invar::models

@@ -49,7 +49,8 @@ MetricsPart PortMetrics() {
               {"invar_connections_refused_total",
                kCounter,
                {AxisOf<Refusal>("reason", kRefusalCount, NameOfRefusal)},
-               "Connections closed by a limit: total, per_address, files (open-file limit), abuse (too many cancelled "
+               "Connections closed by a limit: total, per_address, files (open-file limit or "
+               "fs.epoll.max_user_watches), abuse (too many cancelled "
                "calls).",
                [](const S& s, const size_t reason) { return s.events.refusals[reason]; }},
           }};

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 
 namespace invar::server {
 

@@ -6,7 +6,7 @@
 #include <future>
 
 #include "base/fingerprint.h"
-#include "server/auth.h"
+#include "server/access/auth.h"
 #include "tests/e2e/certificates.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/health_client.h"

@@ -14,7 +14,7 @@
 #include "base/fingerprint.h"
 #include "config/fields.h"
 #include "invar/v1/admin.grpc.pb.h"
-#include "server/cache_view.h"
+#include "server/wire/translate_admin.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/support/loopback.h"
 
@@ -239,10 +239,10 @@ TEST(AdminStatistics, ATenantSeesOfItselfTheSameBesideAnyOther) {
     for (int i = 0; i < others; ++i) rig.Run(Ids(100 + i, 100), kBlue, i % 2 == 0 ? "" : "s");
     for (int i = 0; i < 3; ++i) rig.Run(Ids(i, 40), kRed, i % 2 == 0 ? "" : "s");
     v1::GetCacheStatisticsResponse all;
-    EXPECT_TRUE(rig.Statistics(all, kAdmin, {}, server::CacheView::kNodesMax).ok());
-    EXPECT_EQ(all.nodes_size() == server::CacheView::kNodesMax, others > 0) << "no room for the small ones";
+    EXPECT_TRUE(rig.Statistics(all, kAdmin, {}, server::kSnapshotNodesMax).ok());
+    EXPECT_EQ(all.nodes_size() == server::kSnapshotNodesMax, others > 0) << "no room for the small ones";
     v1::GetCacheStatisticsResponse red;
-    EXPECT_TRUE(rig.Statistics(red, kRed, {}, server::CacheView::kNodesMax).ok());
+    EXPECT_TRUE(rig.Statistics(red, kRed, {}, server::kSnapshotNodesMax).ok());
     EXPECT_EQ(red.nodes_size(), red.tenants(0).nodes());
     std::string shape;
     for (const v1::CacheNode& node : red.nodes()) {

@@ -1,5 +1,5 @@
 // The numbers add up: in every scrape while load runs, and against what clients measured.
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

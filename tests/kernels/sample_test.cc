@@ -10,7 +10,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/gumbel.h"
+#include "kernels/shared/gumbel.h"
 #include "tests/kernels/rig.h"
 
 namespace invar::kernels {

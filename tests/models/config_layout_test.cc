@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "models/stack_plan.h"
+#include "models/stack/stack_plan.h"
 #include "models/text.h"
 #include "tests/support/tiny_model.h"
 

@@ -1,6 +1,6 @@
 // The multi-token head: its values are those of the reference implementation (a float64 run of the wiring that vLLM
 // uses; tolerances as in golden_test.cc), its bits depend on the tokens before it alone, and guessing leaves no trace.
-#include "models/mtp_head.h"
+#include "models/stack/mtp_head.h"
 
 #include <gtest/gtest.h>
 

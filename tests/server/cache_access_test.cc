@@ -1,9 +1,9 @@
 // Who may see and flush what, as a table; and what browsers send for a token.
-#include "server/cache_access.h"
+#include "server/access/cache_access.h"
 
 #include <gtest/gtest.h>
 
-#include "server/translate_admin.h"
+#include "server/wire/translate_admin.h"
 
 namespace invar::server {
 namespace {

@@ -1,5 +1,5 @@
 // The page is bounded, and what others chose of it cannot become markup.
-#include "server/cache_page.h"
+#include "server/services/cache_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

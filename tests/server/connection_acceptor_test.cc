@@ -1,5 +1,5 @@
 // The accept loop with a sink in gRPC's place that can hold it still: who is refused, who waits, who never arrives.
-#include "server/connection_acceptor.h"
+#include "server/net/connection_acceptor.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // A hand-off is understood as it was issued, for its prompt and its time, and nothing that was changed passes.
-#include "server/hand_off.h"
+#include "server/wire/hand_off.h"
 
 #include <gtest/gtest.h>
 

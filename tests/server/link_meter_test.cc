@@ -1,5 +1,5 @@
 // What is taken for the speed of a link.
-#include "server/link_meter.h"
+#include "server/peers/link_meter.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Addresses of names: they come and go with what a resolver says, and stay where it says nothing.
-#include "server/name_watch.h"
+#include "server/peers/name_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who is let in beside whom: bytes and calls, of all and of each tenant.
-#include "server/open_calls.h"
+#include "server/access/open_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The ops port among clients that are slow, many or wrong: a probe is answered all the same.
-#include "server/ops_http.h"
+#include "server/net/ops_http.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which ports the probe finds alive. Ports of real daemons are probed in tests/e2e.
-#include "server/port_probe.h"
+#include "server/net/port_probe.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "server/connection_acceptor.h"
+#include "server/net/connection_acceptor.h"
 
 namespace invar::server {
 namespace {

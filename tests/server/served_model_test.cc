@@ -1,5 +1,5 @@
 // What the server does about a model that is not, or turns out not to be, what it should be.
-#include "server/served_model.h"
+#include "server/calls/served_model.h"
 
 #include <gtest/gtest.h>
 

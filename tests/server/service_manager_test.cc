@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -68,6 +69,20 @@ TEST(ServiceManager, HearsEveryStateOnAPathAndInTheAbstractNamespace) {
     EXPECT_EQ(manager.Hear(), "WATCHDOG=1");
     EXPECT_EQ(manager.Hear(), "");
   }
+}
+
+TEST(ServiceManager, HearsHeartbeatsAlsoWhereNoDescriptorIsLeft) {
+  const std::string path = testing::TempDir() + "notify_full.sock";
+  const Manager manager(path);
+  const Environment environment(path, "30000000", std::to_string(getpid()));
+  const ServiceManager us = ServiceManager::FromEnvironment();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  us.Heartbeat();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(manager.Hear(), "WATCHDOG=1");
 }
 
 TEST(ServiceManager, IsSilentWhereTheEnvironmentNamesNone) {

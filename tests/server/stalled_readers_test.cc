@@ -1,5 +1,5 @@
 // The watch over calls whose readers take nothing: whom it cuts, whom it resets, and whom it leaves alone.
-#include "server/stalled_readers.h"
+#include "server/calls/stalled_readers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The task queue runs what it takes, refuses what it cannot hold, and ends with nothing left behind.
-#include "server/task_queue.h"
+#include "server/threads/task_queue.h"
 
 #include <gtest/gtest.h>
 

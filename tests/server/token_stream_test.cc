@@ -1,6 +1,6 @@
 // One request's output towards a writer that the test completes by hand: one write in flight, merged deltas, a bound
 // that pauses, and exactly one end.
-#include "server/token_stream.h"
+#include "server/calls/token_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The consumer's end against a producer that only writes down what it is asked.
-#include "server/transfer_client.h"
+#include "server/peers/transfer_client.h"
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>

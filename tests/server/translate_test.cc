@@ -1,6 +1,6 @@
 // What a request means once the model's defaults are in: absent is never zero. (What is refused stands in
 // tests/e2e/bad_request_test.cc, through the whole daemon.)
-#include "server/translate.h"
+#include "server/wire/translate.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "config/fields.h"
 #include "google/rpc/status.pb.h"
-#include "server/grpc_status.h"
+#include "server/wire/grpc_status.h"
 
 namespace invar::server {
 namespace {

@@ -1,6 +1,6 @@
 // Frames of a transfer over the wire: they come back as they went, and bytes that were changed on the way never become
 // a prefix.
-#include "server/translate_transfer.h"
+#include "server/wire/translate_transfer.h"
 
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Frames of a run elsewhere over the wire: they come back as they went, and bytes that were changed on the way never
 // become a token.
-#include "server/translate_verify.h"
+#include "server/wire/translate_verify.h"
 
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>

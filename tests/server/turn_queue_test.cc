@@ -1,5 +1,5 @@
 // Turns: in order, one at a time, one a node however often it asks, and none lost.
-#include "server/turn_queue.h"
+#include "server/threads/turn_queue.h"
 
 #include <gtest/gtest.h>
 

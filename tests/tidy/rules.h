@@ -21,10 +21,9 @@ using Offences = std::vector<std::string>;
 Offences CheckArrows(const SourceFile& file);
 // A header in a subfolder is its folder's inside: only that folder, tests, benches and tools include it.
 Offences CheckFaces(const SourceFile& file);
-// Inside of cache: prefix -> {evict, checkpoint} -> tree, and prefix -> tiers; each may include faces, cache/*.h.
-Offences CheckCacheArrows(const SourceFile& file);
-// Inside of engine: loop -> all others, speculate -> {compressed, sample, schedule, slow}, compressed -> slow.
-Offences CheckEngineArrows(const SourceFile& file);
+// Inside of models, cache, engine and server their folders have a direction too (the table in rules.cc); each may
+// include the faces of its layer.
+Offences CheckInsideArrows(const SourceFile& file);
 // Only proto, server, tools and tests know gRPC and protobuf.
 Offences CheckRpcStaysOutside(const SourceFile& file);
 // Headers say `#pragma once`; every source file begins with a comment that says what it is.

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/load.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "tools/invar/command.h"
 #include "tools/invar/parse.h"
 

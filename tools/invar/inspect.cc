@@ -12,8 +12,8 @@
 #include <set>
 
 #include "models/model.h"
-#include "models/mtp_head.h"
-#include "models/stack_plan.h"
+#include "models/stack/mtp_head.h"
+#include "models/stack/stack_plan.h"
 #include "models/text.h"
 #include "models/weights/weight_files.h"
 #include "tools/invar/command.h"
@@ -57,7 +57,7 @@ nlohmann::ordered_json Describe(const models::StackPlan& plan, const Weights& we
   int64_t state_bytes = 0;
   for (const models::LayerPlan& layer : plan.layers) {
     full += layer.mixer->kind() == "full_attention" ? 1 : 0;
-    experts += layer.mlp == models::MlpKind::kExperts ? 1 : 0;
+    experts += layer.mlp->kind() == "experts" ? 1 : 0;
     if (const std::optional<models::RecurrentLayerState> state = layer.mixer->State(); state.has_value()) {
       ++recurrent;
       state_bytes +=
@@ -107,10 +107,7 @@ void PrintWords(const std::string& folder, const models::StackPlan& plan, const 
   std::set<std::string_view> described;
   for (const models::LayerPlan& layer : plan.layers) {
     if (described.insert(layer.mixer->kind()).second) fmt::print("{}\n", layer.mixer->Describe(plan));
-  }
-  if (number("expert_layers") > 0) {
-    fmt::print("experts: {} of {}, each {} wide, shared expert {} wide\n", plan.experts.top_k, plan.experts.experts,
-               plan.experts.intermediate, plan.experts.shared_intermediate);
+    if (described.insert(layer.mlp->kind()).second) fmt::print("{}\n", layer.mlp->Describe());
   }
   fmt::print("multi-token head: {}\n", json["multi_token_head"].get<bool>()
                                            ? "one layer, served (engine.speculation.mtp_head)"
