@@ -107,6 +107,14 @@ template <typename P>
   }
 }
 
+// Whether memory's way is what few rows wait for. Where values must be widened, one group after another is a chain of
+// sums that keeps them longer (44 % of the read rate of Emerald Rapids; groups together, and the next block brought
+// meanwhile: 72 %).
+template <typename P>
+static inline bool ReadsValuesInOrder(const int64_t rows) {
+  return !kExpands && ReadsInOrder<P>(rows);
+}
+
 // Weights of R rows times all groups of values, one group after another as they lie (reading_inl.h): between them
 // nothing but the sums, which the first-level cache holds. Not inlined: as Tile.
 template <typename P, int R, int kStep, int kGroup>
@@ -149,7 +157,7 @@ static inline void AddValues(const AttentionTile& t, const AttentionPartial& p, 
                                  prefetch != nullptr ? prefetch : reinterpret_cast<const char*>(values));
     }
   }
-  if (ReadsInOrder<P>(rows)) {
+  if (ReadsValuesInOrder<P>(rows)) {
     WithConstant<P::kMostRows>(rows, [&](auto r) {
       GroupsInOrder<P, decltype(r)::value, kStep, kGroup>(weights + from, kRowSteps, values + from * kStep, to - from,
                                                           groups, sums);
@@ -189,7 +197,7 @@ static inline void AttendBlock(const AttentionTile& t, const AttentionPartial& p
   const auto* queries = static_cast<const typename P::A*>(t.q) + begin_row * steps;
   float* scores = t.scores + begin_row * 64;
   const Sums products{.to = scores, .to_stride = 64};
-  const bool in_order = ReadsInOrder<P>(rows);
+  const bool in_order = ReadsValuesInOrder<P>(rows);
   if constexpr (kExpands && P::kPerStep == 2) {
     if (rows >= kWidenFrom)
       RowsWidened<kLine, 32>(rows, queries, steps, keys, steps, 4, products, scores, 64,

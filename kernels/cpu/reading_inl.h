@@ -6,8 +6,10 @@
 
 // Bytes ahead that such a kernel prefetches into the second-level cache: what a core reads in the time that memory
 // takes to answer, 60 ns x 35 GB/s. Zen 4 reads as fast without; it is there for prefetchers that stop at the end of a
-// page.
-static constexpr int64_t kReadAhead = 2048;
+// page. Where weights must be widened first, the core has less time to ask itself, and such processors answer later:
+// Emerald Rapids (bench/results/2026-12-01-avx512.md) multiplies 1, 2 and 4 rows at 87 to 94 % of its read rate with
+// 8 KiB, at 55 to 84 % with 2.
+static constexpr int64_t kReadAhead = kExpands ? 8192 : 2048;
 
 // Lines of the next stretch that are prefetched before this one is at its end: as many as tell where to go on. With 32
 // Zen 4 loses 7 % where memory comes at 61 GB/s, with none 4 %.
