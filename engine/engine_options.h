@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "cache/cache_tuning.h"
 #include "config/config.h"
+#include "engine/drafter_kind.h"
 #include "engine/prefix_view.h"
 #include "engine/scd_profiles.h"
-#include "engine/slow/slow_store.h"
-#include "engine/speculate/drafter.h"
+#include "engine/slow_tier_options.h"
 
 namespace invar::engine {
 

@@ -21,19 +21,9 @@
 #include "base/status.h"
 #include "cache/make_tiers.h"
 #include "engine/slow/block_buffer.h"
+#include "engine/slow_tier_options.h"
 
 namespace invar::engine {
-
-struct SlowTierOptions {
-  std::string path;  // A folder; empty: there is no slow tier.
-  int64_t budget_bytes = int64_t{16} << 30;
-  bool direct = false;
-  int64_t staging_bytes = int64_t{64} << 20;  // Memory for layers on their way.
-  bool synchronous = false;                   // All draft, then all are streamed and verified.
-  double gap_s_max = 0;                       // Longest time between two commits of a request; 0: any.
-  bool eager = false;                         // Tests: whoever may move out does at once, and nobody comes back.
-  cache::FileLayer* files = nullptr;          // Outlives the engine; null: the system's.
-};
 
 class SlowStore {
  public:

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "cache/cache_memory.h"
+#include "engine/drafter_kind.h"
 #include "engine/sample/draft_sampler.h"
 #include "engine/slow/away_kv.h"
 #include "models/model.h"
@@ -87,16 +87,5 @@ struct DrafterSetting {
   cache::CacheMemory* own = nullptr;
   std::shared_ptr<DraftViews> views = MakeDraftViews();  // In it.
 };
-
-struct DrafterKind {
-  std::string name;
-  std::function<std::unique_ptr<Drafter>(const DrafterSetting&)> make;
-  // Why it cannot draft for such a model, for people; empty where it can. Absent: it always can.
-  std::function<std::string(const models::ModelSpec&)> why_not = {};
-  bool compresses = false;    // Drafts on a compressed view: its requests name a compressor.
-  bool from_outside = false;  // Guesses come with the request (DraftOffers): callers cannot name it.
-};
-// registry.cc, in the order of its rows.
-std::vector<DrafterKind> DrafterKinds();
 
 }  // namespace invar::engine

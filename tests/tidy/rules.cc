@@ -61,7 +61,7 @@ const std::map<std::string, FolderRules, std::less<>>& AllowedInside() {
        }},
       {"engine",
        {
-           {"", {"slow", "speculate", "transfer"}},
+           {"", {"transfer"}},
            {"sample", {"sample"}},
            {"schedule", {"schedule"}},
            {"slow", {"slow"}},
