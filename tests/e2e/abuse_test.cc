@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -269,6 +270,19 @@ TEST(Abuse, TheListenerComesBackAfterFileDescriptorsRanOut) {
     for (int i = 0; i < 400; ++i) flood.emplace_back(address);
   }
   ExpectServes(address);
+  invard.Signal(SIGTERM);
+  EXPECT_EQ(invard.Wait(), 0);
+}
+
+TEST(Abuse, ItEndsWellWhereNoDescriptorIsLeft) {
+  ChildProcess invard(INVARD_PATH,
+                      {"--model", TinyModelFolder(), "--set", "server.listen=127.0.0.1:0", "--set", "ops.listen=off",
+                       "--set", "engine.pack_to_file=false", "--set", "log.level=error"});
+  const std::string address = GrpcAddressOf(invard.ReadLine().value_or(""));
+  ASSERT_FALSE(address.empty());
+  ExpectServes(address);
+  const rlimit none = {.rlim_cur = 10, .rlim_max = 10};  // It has more open, and poll takes no more at a time.
+  ASSERT_EQ(prlimit(invard.pid(), RLIMIT_NOFILE, &none, nullptr), 0);
   invard.Signal(SIGTERM);
   EXPECT_EQ(invard.Wait(), 0);
 }
