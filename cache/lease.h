@@ -3,6 +3,7 @@
 // Threads: engine thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -30,7 +31,7 @@ class PrefixLease {
   // What the sequence found when it began.
   const PrefixMatch& match() const { return match_; }
   const Scope& scope() const { return scope_; }
-  // What is left to do of its coming.
+  // For when it goes on after a preemption.
   const PrefixEntry& entry() const { return entry_; }
   // Whether it leaves something in the cache, and whether it did before pages were given up.
   bool publishes() const { return publishes_; }
@@ -53,6 +54,7 @@ class PrefixLease {
   PageTable pages_;
   SlotRef slot_;
   PrefixEntry entry_;
+  size_t next_place_ = 0;            // Of the entry's: those before were passed.
   int32_t published_ = 0;            // Tokens the tree was told of.
   std::vector<Emission> emissions_;  // Of the span under way.
 };

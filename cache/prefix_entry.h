@@ -1,6 +1,6 @@
-// PrefixEntry: what one request does for the cache by coming, as far as it is not done yet: where it counts as demand,
-// and where it leaves checkpoints. It is one entry however often the request is preempted: what comes back then comes
-// to what it left itself, which says nothing of who comes to a prefix.
+// PrefixEntry: what one request does for the cache by coming: where it counts as demand, as far as it was not counted
+// yet, and where it leaves checkpoints. It is one entry however often the request is preempted: what comes back then
+// comes to what it left itself, which says nothing of who comes to a prefix.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ struct PrefixEntry {
   int32_t met_at = 0;     // The end of what was there before.
   int32_t stable_at = 0;  // What follow-ups repeat of the prompt.
 
-  int32_t private_from = 0;             // What it brings begins here, for the planner.
-  int32_t turns = 0;                    // How many requests in a row it follows up.
-  std::vector<CheckpointPlace> places;  // Where checkpoints are wanted and the state has not been yet; ascending.
+  int32_t private_from = 0;  // What it brings begins here, for the planner.
+  int32_t turns = 0;         // How many requests in a row it follows up.
+  // Where checkpoints are wanted, ascending; where one was left too, since it may be gone when the request goes on.
+  std::vector<CheckpointPlace> places;
 };
 
 }  // namespace invar::cache

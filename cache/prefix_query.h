@@ -16,7 +16,7 @@ struct PrefixQuery {
   int32_t prompt_tokens = 0;
   int32_t stable_tokens = 0;  // End of the part that a follow-up will repeat; 0: not known, all of the prompt.
   int32_t resume_limit = 0;   // Positions from here on must run: at most tokens - 1.
-  // Of a sequence that goes on after a preemption: what it had not done. Null: it is new.
+  // Of a sequence that goes on after a preemption: what it came with. Null: it is new.
   const PrefixEntry* entry = nullptr;
   bool read = true;                     // Use what is there.
   bool write = true;                    // Leave something.

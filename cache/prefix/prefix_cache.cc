@@ -174,9 +174,9 @@ void PrefixCache::Extend(PrefixLease& lease, const int32_t end, const TimeNs now
 void PrefixCache::Emit(PrefixLease& lease, const int32_t first, const int32_t end, const TimeNs now,
                        std::vector<StateEmission>& out) {
   Check(lease.emissions_.empty(), "a span is committed before the next");
-  while (!lease.entry_.places.empty() && lease.entry_.places.front().at <= end) {
-    const CheckpointPlace place = lease.entry_.places.front();
-    lease.entry_.places.erase(lease.entry_.places.begin());
+  const std::vector<CheckpointPlace>& places = lease.entry_.places;
+  for (; lease.next_place_ < places.size() && places[lease.next_place_].at <= end; ++lease.next_place_) {
+    const CheckpointPlace& place = places[lease.next_place_];
     if (place.at <= first) continue;
     std::optional<SlotRef> slot;
     if (MakeRoom(shape_.state_bytes, now)) slot = memory_.TakeSlot(Fill::kNone);
@@ -259,6 +259,7 @@ void PrefixCache::GiveUpPages(PrefixLease& lease, const std::span<const TokenId>
   const bool shares = std::exchange(lease.publishes_, false);
   if (shares) Publish(lease, computed, now);
   lease.entry_.places.clear();
+  lease.next_place_ = 0;
   lease.parted_ += pages;
   lease.pages_.RemoveFirst(pages);
   if (shares) KeepCopies(lease, now);

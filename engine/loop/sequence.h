@@ -57,7 +57,7 @@ class Sequence final : public SpeculatedSequence {
   int32_t output_left() const override { return output_limit_ - output_tokens(); }
   int32_t computed() const override { return computed_; }
   int32_t preemptions() const { return preemptions_; }
-  // What is left to do of its coming to the cache; null: it was never preempted.
+  // What it came to the cache with; null: it was never preempted.
   const cache::PrefixEntry* entry() const { return entry_.has_value() ? &*entry_ : nullptr; }
   const TokenCounts& counts() const override { return counts_; }
   // First position whose logits row is wanted.

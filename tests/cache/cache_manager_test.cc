@@ -293,6 +293,21 @@ TEST(CacheManager, APreemptedPromptIsOnePrefixToThePlanner) {
   EXPECT_EQ(planned(false), 0) << "what new requests would teach";
 }
 
+TEST(CacheManager, WhoGoesOnLeavesAgainWhatHasGoneMeanwhile) {
+  Rig rig(kHybrid, 1 << 20);
+  const Tokens text = Ids(1, 300);
+  PrefixLease lease = rig.Begin(text, {100, 250});
+  EXPECT_EQ(rig.Step(lease, text, 0, 200), std::vector<int32_t>{100});
+  const PrefixEntry entry = lease.entry();
+  rig.cache().Release(std::move(lease), std::span(text).first(200), CheckpointKind::kPreempted, 100);
+  rig.cache().Flush({}, 100);
+  lease = rig.cache().Acquire({.scope = {}, .tokens = text, .prompt_tokens = 300, .resume_limit = 299, .entry = &entry},
+                              100);
+  EXPECT_EQ(lease.match().state_tokens, 0);
+  const std::vector<int32_t> left = rig.Step(lease, text, 0, 300);
+  EXPECT_EQ(left, (std::vector<int32_t>{100, 250}));
+}
+
 // The first checkpoint that a commit leaves pushes another off probation, whose KV then goes. What the same commit
 // leaves behind it must not lie there: of two that run the same the tree has the last page of the one that came first.
 TEST(CacheManager, ACommitKeepsWhatItLeavesWhereItsFirstCheckpointPushesAnotherOut) {
