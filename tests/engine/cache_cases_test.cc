@@ -501,6 +501,8 @@ TEST_P(CacheCases, ARunningRequestGoesOnWhenTheCacheIsFlushed) {
     Rig rig(GetParam(), {.max_batch_tokens = 50});
     rig.Run(Greedy(Ids(2, 200)));
     const Rig::Stream stream = rig.Submit(Greedy(Ids(2, 350), 80));
+    rig.Step();
+    EXPECT_GT(rig.stats().cache.kv_match_tokens, 0) << "it runs on what is flushed";
     for (int32_t i = 0; i < 90; ++i) {
       EXPECT_TRUE(rig.engine().FlushCache({.part = part}).ok());
       rig.Step();

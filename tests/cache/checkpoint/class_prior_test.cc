@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/cache/checkpoint/brute_force.h"
 
 namespace invar::cache {
@@ -28,6 +30,7 @@ int64_t WeightAt(const Demand& demand, const int32_t depth) {
 
 TEST(ClassPrior, ACheckpointAtACellIsNeverBeyondItsOverlap) {
   SplitMix64 random(1);
+  std::map<Anchor, int> judged;
   for (int i = 0; i < 20'000; ++i) {
     const int32_t length = Pick(random, 1, 40'000);
     const Overlap overlap = {.length = length, .depth = Pick(random, 1, length + 1)};
@@ -43,8 +46,10 @@ TEST(ClassPrior, ACheckpointAtACellIsNeverBeyondItsOverlap) {
       ASSERT_LE(heaviest->depth, overlap.depth) << AnchorName(anchor) << " length " << length;
       ASSERT_GT(heaviest->depth, overlap.depth - 2 * std::max(cell, kGridTokens * coarser))
           << AnchorName(anchor) << " length " << length << " depth " << overlap.depth;
+      ++judged[anchor];
     }
   }
+  for (const Anchor anchor : kAnchors) EXPECT_GT(judged[anchor], 10'000) << AnchorName(anchor);
 }
 
 TEST(ClassPrior, CarriesDepthsOverByItsAnchor) {
@@ -86,7 +91,10 @@ TEST(ClassPrior, LongSegmentsHaveNoMoreCandidatesThanTheLimit) {
       const Demand demand = DemandFor(prior, anchor, length);
       CheckDemand(demand);
       EXPECT_LE(demand.size(), static_cast<size_t>(kCandidatesMax + 1));
-      EXPECT_TRUE(demand.empty() || demand.back().depth <= length);
+      EXPECT_TRUE(!demand.empty() || length <= 100) << length;
+      if (!demand.empty()) {
+        EXPECT_LE(demand.back().depth, length);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <vector>
 
 #include "cache/checkpoint/placement.h"
 #include "tests/cache/checkpoint/brute_force.h"
@@ -135,8 +136,10 @@ TEST(OptimalDp, NothingObservedPlacesNothing) {
 
 TEST(OptimalDp, CheckpointsShallowerThanTheRestoreCostAreNeverPlaced) {
   const Demand demand = {{4, 1000}, {6, 1}, {10, 1}};
-  for (const int32_t position : ChainDp(demand, 3, 5).Positions(2)) EXPECT_GT(position, 5);
-  for (const int32_t position : PlaceAtPrice(demand, 0, 5)) EXPECT_GT(position, 5);
+  for (const std::vector<int32_t>& positions : {ChainDp(demand, 3, 5).Positions(2), PlaceAtPrice(demand, 0, 5)}) {
+    EXPECT_FALSE(positions.empty());
+    for (const int32_t position : positions) EXPECT_GT(position, 5);
+  }
 }
 
 TEST(OptimalDp, SolvingOnTheGridIsExactForPlacementsOnTheGrid) {

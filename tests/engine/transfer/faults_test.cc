@@ -352,14 +352,17 @@ TEST_F(Transfer, WhatWasFlushedMeanwhileStaysForgotten) {
 }
 
 TEST_F(Transfer, WhatOthersFlushedMeanwhileIsNothingToIt) {
+  bool flushed = false;
   source_->tamper = [&](int, const ProducerFrame& frame) {
     if (std::holds_alternative<CommitFrame>(frame)) {
+      flushed = true;
       EXPECT_TRUE(consumer_->FlushCache({.tenant = "somebody else"}).ok());
       consumer_->RunOneStep();
     }
     return Fate::kArrives;
   };
   const auto events = Run(Pulled(1));
+  EXPECT_TRUE(flushed);
   EXPECT_EQ(BitsOf(*events), Cold(Prompt(1)));
   EXPECT_GT(events->finished()->reuse.transferred_tokens, 0);
   EXPECT_EQ(Faults(TransferFault::kForgotten), 0);
