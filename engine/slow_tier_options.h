@@ -13,10 +13,13 @@ struct SlowTierOptions {
   int64_t budget_bytes = int64_t{16} << 30;
   bool direct = false;
   int64_t staging_bytes = int64_t{64} << 20;  // Memory for layers on their way.
-  bool synchronous = false;                   // All draft, then all are streamed and verified.
-  double gap_s_max = 0;                       // Longest time between two commits of a request; 0: any.
-  bool eager = false;                         // Tests: whoever may move out does at once, and nobody comes back.
-  cache::FileLayer* files = nullptr;          // Outlives the engine; null: the system's.
+  // Moved out a step: a few milliseconds of a page cache, so that nobody's token waits for another's move.
+  int64_t step_bytes = int64_t{16} << 20;
+  bool synchronous = false;           // All draft, then all are streamed and verified.
+  double gap_s_max = 0;               // Longest time between two commits of a request; 0: any.
+  bool eager = false;                 // Tests: whoever may move out does at once, and nobody comes back.
+  bool reads_on_a_thread = true;      // Else runs repeat exactly: a layer a step, the rest when it is asked for.
+  cache::FileLayer* files = nullptr;  // Outlives the engine; null: the system's.
 };
 
 }  // namespace invar::engine

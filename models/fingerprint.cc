@@ -2,6 +2,7 @@
 //   entry[layer, p] = hash(layer, p, token p, entry[layer, p - 1])      kept in the pages, read back from them
 //   state[layer]    = hash(layer, token p, state[layer])                kept in the slot
 //   logits row p    = hash(every entry of 0..p with its place, all states), spread over the vocabulary
+// Layers lie side by side in a page, and come one by one where pages are away.
 // So a stale page, a page out of order, a slot not reset, a missed roll-back or rows mixed up between sequences change
 // the next token at once. Costs about a nanosecond an entry read.
 #include "base/fingerprint.h"
@@ -61,6 +62,7 @@ class FingerprintModel final : public Model {
     }
     logits_.resize(static_cast<size_t>(options.max_logits_rows) * options.vocabulary_size);
     history_.resize(options.attention_layers);
+    edges_.resize(options.attention_layers);
     states_.resize(options.recurrent_layers);
   }
 
@@ -70,7 +72,6 @@ class FingerprintModel final : public Model {
     CheckSpans(spec_, spans);
     int64_t row = 0;
     for (const ForwardSpan& span : spans) {
-      Check(span.away == nullptr, "KV of hashes lies in pages");
       row = RunSpan(memory, span, row);
     }
     return {logits_.data(), row, spec_.vocabulary_size, spec_.vocabulary_size};
@@ -94,10 +95,10 @@ class FingerprintModel final : public Model {
   }
 
  private:
-  // [layer][place], 8 bytes an entry.
+  // [layer][place], 8 bytes an entry. Requires: the position is not away.
   std::byte* EntryAt(const SequenceMemory& memory, const ForwardSpan& span, const int32_t layer,
                      const int64_t position) const {
-    const PageId page = span.pages[position / kernels::kPageTokens];
+    const PageId page = span.pages[position / kernels::kPageTokens - span.away_pages];
     return memory.pages + page.value() * spec_.page_bytes +
            8 * (layer * int64_t{kernels::kPageTokens} + position % kernels::kPageTokens);
   }
@@ -147,10 +148,17 @@ class FingerprintModel final : public Model {
   }
 
   void ReadHistory(const SequenceMemory& memory, const ForwardSpan& span) {
+    const int64_t away = int64_t{kernels::kPageTokens} * span.away_pages;
     for (int32_t layer = 0; layer < spec_.attention_layers; ++layer) {
+      const std::byte* const from = span.away == nullptr ? nullptr : span.away->Layer(layer);
       uint64_t read = 0;
-      for (int64_t p = 0; p < span.first.value(); ++p) read += ReadEntry(Load(EntryAt(memory, span, layer, p)), p);
+      uint64_t entry = 0;
+      for (int64_t p = 0; p < span.first.value(); ++p) {
+        entry = Load(p < away ? from + 8 * p : EntryAt(memory, span, layer, p));
+        read += ReadEntry(entry, p);
+      }
       history_[layer] = read;
+      edges_[layer] = entry;
     }
     LoadStates(memory, span.state);
   }
@@ -163,7 +171,8 @@ class FingerprintModel final : public Model {
     for (int32_t layer = 0; layer < spec_.attention_layers; ++layer) {
       std::byte* at = EntryAt(memory, span, layer, position);
       if (position >= span.kv_from.value()) {
-        const uint64_t previous = position == 0 ? 0 : Load(EntryAt(memory, span, layer, position - 1));
+        const bool is_first = position == span.first.value();
+        const uint64_t previous = is_first ? edges_[layer] : Load(EntryAt(memory, span, layer, position - 1));
         const uint64_t entry = NextEntry(layer, position, token, previous);
         std::memcpy(at, &entry, sizeof entry);
       }
@@ -189,6 +198,7 @@ class FingerprintModel final : public Model {
   ModelSpec spec_;
   std::vector<float> logits_;
   std::vector<uint64_t> history_;  // Of the running span, a layer: sum over the entries read so far.
+  std::vector<uint64_t> edges_;    // Of the running span, a layer: the entry before its first; 0: there is none.
   std::vector<uint64_t> states_;   // Of the running span, a layer.
 };
 

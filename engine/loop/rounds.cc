@@ -27,6 +27,7 @@ bool DraftsOnViews(const Sequence& sequence) { return !sequence.request().specul
 
 bool Rounds::GoOn(const bool alone) {
   if (tier_ == nullptr) return false;
+  tier_->ReadBeside();
   // A try is one round.
   if (steps_++ % kChooseEvery == 0 || draft_tries_.under_way()) Choose();
   Collect();

@@ -125,9 +125,9 @@ StepLoop::StepLoop(const EngineOptions& options, std::unique_ptr<models::Model> 
                    .rows_max = std::min(options.max_batch_tokens, options.max_logits_rows),
                    .own = &draft_memory_},
                   options.draft_tokens_max, rows_, request_limits_.usable_ids, clock),
-      slow_tier_(slow == nullptr ? nullptr
-                                 : std::make_unique<SlowTier>(std::move(slow), options.slow_tier.staging_bytes, spec(),
-                                                              cache_, clock)),
+      slow_tier_(slow == nullptr
+                     ? nullptr
+                     : std::make_unique<SlowTier>(std::move(slow), options.slow_tier, spec(), cache_, clock)),
       live_(std::min(options.prefill_chunk_tokens, options.max_batch_tokens), runner_.model(), cache_, inbound_,
             speculator_, clock, stats_),
       admission_(SchedulerLimitsOf(options, spec(), plan), plan, options.prefix_cache, draft_share_, cache_, inbound_,

@@ -30,7 +30,13 @@ PageParts::PageParts(const models::ModelSpec& spec)
       offsets_bytes(spec.attention.page_offsets_bytes) {
   pages_max = (spec.max_sequence_tokens + kernels::kPageTokens - 1) / kernels::kPageTokens;
   Check(std::is_sorted(offsets_bytes.begin(), offsets_bytes.end()), "layers lie in a page in their order");
-  if (layers == 0) return;
+  for (int32_t layer = 0; layers == 0 && layer < spec.attention_layers; ++layer) {
+    offsets_bytes.push_back(page_bytes / spec.attention_layers * layer);
+  }
+  if (layers == 0) {
+    layers = offsets_bytes.size();
+    return;
+  }
   // All attention layers have one shape; what follows the last is the head's.
   const int64_t layer_bytes = layers > 1 ? bytes(0) : page_bytes / (spec.mtp.served() ? 2 : 1);
   if (offsets_bytes.back() + layer_bytes < page_bytes) offsets_bytes.push_back(offsets_bytes.back() + layer_bytes);

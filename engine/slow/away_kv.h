@@ -29,6 +29,7 @@
 namespace invar::engine {
 
 // How a page of the model is cut: a part for each attention layer, then what lies behind them (the multi-token head's).
+// A model that does not say where its layers lie (of hashes) has them side by side.
 struct PageParts {
   explicit PageParts(const models::ModelSpec& spec);
 

@@ -45,7 +45,13 @@ const std::byte* LayerStream::Layer(const int32_t layer) {
   if (read_ < static_cast<int32_t>(layers_.size())) streams_.changed_.NotifyAll();
   if (read_ <= layer && failure_.ok()) {
     const TimeNs begin = streams_.clock_.Now();
-    while (read_ <= layer && failure_.ok()) streams_.changed_.Wait(streams_.mu_);
+    while (read_ <= layer && failure_.ok()) {
+      if (streams_.reads_on_a_thread_) {
+        streams_.changed_.Wait(streams_.mu_);
+      } else {
+        streams_.ReadNext(*this, streams_.clock_);
+      }
+    }
     streams_.counts_.stall_ns += streams_.clock_.Now() - begin;
   }
   if (failure_.ok()) return layers_[static_cast<size_t>(layer)];
@@ -68,7 +74,10 @@ Status LayerStream::status() const {
   return failure_;
 }
 
-LayerStreams::LayerStreams(const Clock& clock) : clock_(clock), thread_([this] { ThreadMain(); }) {}
+LayerStreams::LayerStreams(const Clock& clock, const bool reads_on_a_thread)
+    : clock_(clock), reads_on_a_thread_(reads_on_a_thread) {
+  if (reads_on_a_thread_) thread_ = std::thread([this] { ThreadMain(); });
+}
 
 LayerStreams::~LayerStreams() {
   {
@@ -77,7 +86,7 @@ LayerStreams::~LayerStreams() {
     stop_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::unique_ptr<LayerStream> LayerStreams::Begin(const AwayKv& kv, const int64_t staging_bytes) {
@@ -106,35 +115,44 @@ LayerStreams::Counts LayerStreams::counts() const {
   return counts_;
 }
 
+void LayerStreams::ReadBeside() {
+  if (reads_on_a_thread_) return;
+  MutexLock lock(mu_);
+  if (LayerStream* const stream = NextToRead(); stream != nullptr) ReadNext(*stream, clock_);
+}
+
+void LayerStreams::ReadNext(LayerStream& stream, const Clock& clock) {
+  const auto part = static_cast<size_t>(stream.read_);
+  const int64_t bytes = stream.kv_.PartBytes(part);
+  BlockBuffer& buffer = stream.ring_[part % static_cast<size_t>(stream.depth_)];
+  stream.reading_ = true;
+  mu_.Unlock();
+  const TimeNs begin = clock.Now();
+  StatusOr<const std::byte*> read = stream.kv_.Part(part, buffer, bounce_);
+  const TimeNs took = clock.Now() - begin;
+  mu_.Lock();
+  stream.reading_ = false;
+  if (read.ok()) {
+    stream.layers_[part] = *read;
+    ++stream.read_;
+    counts_.bytes += bytes;
+    counts_.read_ns += took;
+  } else {
+    stream.failure_ = read.status();
+  }
+  changed_.NotifyAll();
+}
+
 void LayerStreams::ThreadMain() {
-  BlockBuffer bounce;
   const RealClock real;  // A simulated one is the engine thread's.
   mu_.Lock();
   while (!stop_) {
     LayerStream* const stream = NextToRead();
     if (stream == nullptr) {
       changed_.Wait(mu_);
-      continue;
-    }
-    const auto part = static_cast<size_t>(stream->read_);
-    const int64_t bytes = stream->kv_.PartBytes(part);
-    BlockBuffer& buffer = stream->ring_[part % static_cast<size_t>(stream->depth_)];
-    stream->reading_ = true;
-    mu_.Unlock();
-    const TimeNs begin = real.Now();
-    StatusOr<const std::byte*> read = stream->kv_.Part(part, buffer, bounce);
-    const TimeNs took = real.Now() - begin;
-    mu_.Lock();
-    stream->reading_ = false;
-    if (read.ok()) {
-      stream->layers_[part] = *read;
-      ++stream->read_;
-      counts_.bytes += bytes;
-      counts_.read_ns += took;
     } else {
-      stream->failure_ = read.status();
+      ReadNext(*stream, real);
     }
-    changed_.NotifyAll();
   }
   mu_.Unlock();
 }

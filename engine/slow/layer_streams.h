@@ -6,6 +6,9 @@
 //
 //   layers   0 .... | asked for | read | read | being read ...      a ring of depth() of them
 //
+// Without that thread, as runs that repeat exactly want it, a layer is read each step, and what is missing when it is
+// asked for.
+//
 // Threads: engine thread, and the one that reads. A stream never outlives its AwayKv, and nothing is appended to that
 // meanwhile.
 #pragma once
@@ -59,13 +62,15 @@ class LayerStream final : public models::KvSource {
 
 class LayerStreams {
  public:
-  explicit LayerStreams(const Clock& clock);
+  LayerStreams(const Clock& clock, bool reads_on_a_thread);
   ~LayerStreams();
   LayerStreams(const LayerStreams&) = delete;
   LayerStreams& operator=(const LayerStreams&) = delete;
 
   // `staging_bytes`: what it may take of memory; two layers at least.
   std::unique_ptr<LayerStream> Begin(const AwayKv& kv, int64_t staging_bytes);
+  // Once a step. Reads a layer, where no thread does.
+  void ReadBeside();
   // Nothing is being read, and nothing could be.
   bool IsIdle() const;
 
@@ -82,8 +87,12 @@ class LayerStreams {
   friend class LayerStream;
   void ThreadMain();
   LayerStream* NextToRead() const REQUIRES_LOCK(mu_);
+  // Gives the lock back meanwhile. Requires: the stream has room, and is not being read.
+  void ReadNext(LayerStream& stream, const Clock& clock) REQUIRES_LOCK(mu_);
 
   const Clock& clock_;  // Engine thread only.
+  const bool reads_on_a_thread_;
+  BlockBuffer bounce_;  // Of whoever reads.
 
   mutable Mutex mu_;
   CondVar changed_;

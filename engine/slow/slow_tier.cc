@@ -10,26 +10,21 @@
 #include "kernels/numerics.h"
 
 namespace invar::engine {
-namespace {
 
-// Moved out a step: a few milliseconds of a page cache, so that nobody's token waits for another's move.
-constexpr int64_t kStepBytes = int64_t{16} << 20;
-
-}  // namespace
-
-SlowTier::SlowTier(std::unique_ptr<SlowStore> store, const int64_t staging_bytes, const models::ModelSpec& spec,
+SlowTier::SlowTier(std::unique_ptr<SlowStore> store, const SlowTierOptions& options, const models::ModelSpec& spec,
                    cache::CacheManager& cache, const Clock& clock)
     : store_(std::move(store)),
-      staging_bytes_(staging_bytes),
+      staging_bytes_(options.staging_bytes),
+      step_bytes_(options.step_bytes),
       parts_(spec),
       cache_(cache),
       clock_(clock),
-      streams_(clock) {}
+      streams_(clock, options.reads_on_a_thread) {}
 
 // Whole pages never change again, so they may be written in several steps, and be read meanwhile.
 bool SlowTier::Write(AwayKv& away, const cache::PrefixLease& lease, const int32_t computed) {
   const int32_t whole = computed / kernels::kPageTokens;
-  const auto step_pages = static_cast<int32_t>(std::max<int64_t>(1, kStepBytes / parts_.page_bytes));
+  const auto step_pages = static_cast<int32_t>(std::max<int64_t>(1, step_bytes_ / parts_.page_bytes));
   const int32_t end = std::min(whole, away.written() + step_pages);
   const std::span<const PageId> held = lease.pages().ids();
   std::vector<const std::byte*> pages;

@@ -17,6 +17,7 @@
 #include "engine/slow/away_kv.h"
 #include "engine/slow/layer_streams.h"
 #include "engine/slow/slow_store.h"
+#include "engine/slow_tier_options.h"
 #include "engine/stats.h"
 #include "kernels/numerics.h"
 #include "models/model.h"
@@ -28,7 +29,7 @@ class SlowTier {
   // After a failure the store is left alone for so long: nobody moves out.
   static constexpr TimeNs kPauseNs = 10'000'000'000;
 
-  SlowTier(std::unique_ptr<SlowStore> store, int64_t staging_bytes, const models::ModelSpec& spec,
+  SlowTier(std::unique_ptr<SlowStore> store, const SlowTierOptions& options, const models::ModelSpec& spec,
            cache::CacheManager& cache, const Clock& clock);
 
   // Whether sequences may move out now.
@@ -56,6 +57,8 @@ class SlowTier {
   std::unique_ptr<LayerStream> Stream(const AwayKv& away, int64_t staging_bytes) {
     return streams_.Begin(away, staging_bytes);
   }
+  // Once a step.
+  void ReadBeside() { streams_.ReadBeside(); }
   bool LinkIsIdle() const { return streams_.IsIdle(); }
   // A stream failed: its sequence is computed again.
   void Failed(const Status& status);
@@ -66,6 +69,7 @@ class SlowTier {
   // Set at construction.
   const std::unique_ptr<SlowStore> store_;
   const int64_t staging_bytes_;
+  const int64_t step_bytes_;
   const PageParts parts_;
   cache::CacheManager& cache_;
   const Clock& clock_;

@@ -30,15 +30,45 @@ TEST(Simulation, EveryScheduleIsRightAndTheSchedulesReachEveryKindOfEnd) {
     seen.resumed_after_preemption += outcome.resumed_after_preemption;
     seen.evicted += outcome.evicted;
     seen.flushes += outcome.flushes;
+    seen.moved_out += outcome.moved_out;
+    seen.brought_back += outcome.brought_back;
+    seen.streams += outcome.streams;
+    seen.file_faults += outcome.file_faults;
+    seen.slow_tier_failures += outcome.slow_tier_failures;
+    seen.drafted_beside += outcome.drafted_beside;
     seen.accepted += outcome.accepted;
     seen.fallbacks += outcome.fallbacks;
     for (size_t i = 0; i < seen.accepted_lengths.size(); ++i) seen.accepted_lengths[i] += outcome.accepted_lengths[i];
   }
-  for (const int64_t count :
-       {seen.finished_stop, seen.finished_length, seen.cancelled, seen.expired, seen.failed, seen.rejected,
-        seen.preemptions, seen.pauses, seen.stop_strings, seen.scored_prompts, seen.hits, seen.tier_hits,
-        seen.peer_hits, seen.peer_faults, seen.resumed_after_preemption, seen.evicted, seen.flushes, seen.accepted,
-        seen.fallbacks}) {
+  std::printf("%lld moved out, %lld came back, %lld streams, %lld faults, %lld failures, %lld drafted beside streams\n",
+              static_cast<long long>(seen.moved_out), static_cast<long long>(seen.brought_back),
+              static_cast<long long>(seen.streams), static_cast<long long>(seen.file_faults),
+              static_cast<long long>(seen.slow_tier_failures), static_cast<long long>(seen.drafted_beside));
+  for (const int64_t count : {seen.finished_stop,
+                              seen.finished_length,
+                              seen.cancelled,
+                              seen.expired,
+                              seen.failed,
+                              seen.rejected,
+                              seen.preemptions,
+                              seen.pauses,
+                              seen.stop_strings,
+                              seen.scored_prompts,
+                              seen.hits,
+                              seen.tier_hits,
+                              seen.peer_hits,
+                              seen.peer_faults,
+                              seen.resumed_after_preemption,
+                              seen.evicted,
+                              seen.flushes,
+                              seen.moved_out,
+                              seen.brought_back,
+                              seen.streams,
+                              seen.file_faults,
+                              seen.slow_tier_failures,
+                              seen.drafted_beside,
+                              seen.accepted,
+                              seen.fallbacks}) {
     EXPECT_GT(count, 100);
   }
   for (size_t i = 0; i < engine::kAcceptedBounds.size() && engine::kAcceptedBounds[i] <= 24; ++i) {

@@ -13,6 +13,9 @@
 namespace invar::sim {
 
 inline constexpr char kDialledDrafter[] = "dialled";
+// The same as a drafter on compressed views: its requests' full KV may move out. Its views are a count of tokens; to
+// make one it reads what is away.
+inline constexpr char kDialledViewDrafter[] = "dialled_view";
 
 // What the drafter knows of a request.
 struct DraftTruth {
@@ -23,5 +26,6 @@ using DraftTruths = std::map<SequenceId, DraftTruth>;
 
 // Requires: `truths` outlives it and has every sequence before its first turn. Wrong tokens are below `usable_ids`.
 std::unique_ptr<engine::Drafter> MakeDialledDrafter(const DraftTruths& truths, int32_t usable_ids, uint64_t seed);
+std::unique_ptr<engine::Drafter> MakeDialledViewDrafter(const DraftTruths& truths, int32_t usable_ids, uint64_t seed);
 
 }  // namespace invar::sim

@@ -78,7 +78,10 @@ constexpr std::pair<std::string_view, Plant> kNames[] = {{"stale_page", Plant::k
                                                          {"one_too_many", Plant::kOneTooMany},
                                                          {"accepts_wrong", Plant::kAcceptsWrong},
                                                          {"draft_published", Plant::kDraftPublished},
-                                                         {"noise_position", Plant::kNoisePosition}};
+                                                         {"noise_position", Plant::kNoisePosition},
+                                                         {"layer_not_read", Plant::kLayerNotRead},
+                                                         {"reused_before_written", Plant::kReusedBeforeWritten},
+                                                         {"others_stream", Plant::kOthersStream}};
 
 }  // namespace
 
@@ -111,6 +114,10 @@ std::unique_ptr<models::Model> PlantIn(const Plant plant, std::unique_ptr<models
     case Plant::kAcceptsWrong:
     case Plant::kDraftPublished:
       return PlantInSpeculation(plant, std::move(model), seed);
+    case Plant::kLayerNotRead:
+    case Plant::kReusedBeforeWritten:
+    case Plant::kOthersStream:
+      return PlantInSlowTier(plant, std::move(model), seed);
     default:
       return PlantInCache(plant, std::move(model), seed);
   }

@@ -30,6 +30,10 @@ enum class Plant {
   kAcceptsWrong,    // A drafted token is taken where another one was sampled.
   kDraftPublished,  // KV of a rejected token stays, as if it had been told to the cache.
   kNoisePosition,   // Behind the first token, the noise is that of the next position.
+  // Of the slow tier.
+  kLayerNotRead,         // A layer of a stream shows what its place in the ring held before.
+  kReusedBeforeWritten,  // A page that moves out is another's before it has been written.
+  kOthersStream,         // A page of a stream is that of another request's.
 };
 
 // By one of PlantNames(), "stale_page" and so on; otherwise nothing.

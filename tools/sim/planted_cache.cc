@@ -65,8 +65,8 @@ class SharedPage final : public PlantedModel {
  private:
   void Before(const SequenceMemory& memory, const ForwardSpan& span) override {
     const int32_t shared = span.kv_from.value() % kPageTokens;
-    if (!IsResumed(span) || shared == 0) return;
-    const PageId copy = span.pages[span.kv_from.value() / kPageTokens];
+    if (!IsResumed(span) || shared == 0 || span.kv_from.value() / kPageTokens < span.away_pages) return;
+    const PageId copy = PageOf(span, span.kv_from.value() / kPageTokens);
     const auto original = std::find_if(pages_.begin(), pages_.end(), [&](const PageId page) {
       // Entries of 8 bytes, those of the first layer first; equal ones have equal prefixes.
       return page != copy && std::memcmp(PageAt(memory, page), PageAt(memory, copy), size_t{8} * shared) == 0;
@@ -75,7 +75,7 @@ class SharedPage final : public PlantedModel {
   }
   void After(const SequenceMemory& memory, const ForwardSpan& span) override {
     for (int32_t p = span.first.value() / kPageTokens; p * kPageTokens < EndOf(span); ++p) {
-      const PageId page = span.pages[p];
+      const PageId page = PageOf(span, p);
       if (std::find(pages_.begin(), pages_.end(), page) == pages_.end()) pages_.push_back(page);
       const auto original = originals_.find(page);
       if (original == originals_.end()) continue;
@@ -94,17 +94,18 @@ class StaleKv final : public PlantedModel {
  private:
   void Before(const SequenceMemory& memory, const ForwardSpan& span) override {
     if (!IsResumed(span)) return;
-    for (int32_t p = 0; p < span.kv_from.value() / kPageTokens; ++p) {
-      const auto old = before_.find(span.pages[p].value());
-      if (old != before_.end()) std::memcpy(PageAt(memory, span.pages[p]), old->second.data(), old->second.size());
+    for (int32_t p = span.away_pages; p < span.kv_from.value() / kPageTokens; ++p) {
+      const PageId page = PageOf(span, p);
+      const auto old = before_.find(page.value());
+      if (old != before_.end()) std::memcpy(PageAt(memory, page), old->second.data(), old->second.size());
     }
   }
   void After(const SequenceMemory& memory, const ForwardSpan& span) override {
     for (int32_t p = span.first.value() / kPageTokens; p * kPageTokens < EndOf(span); ++p) {
-      const int32_t id = span.pages[p].value();
+      const int32_t id = PageOf(span, p).value();
       const bool new_owner = p * kPageTokens >= std::max(span.first.value(), span.kv_from.value());
       if (new_owner && pages_.contains(id)) before_[id] = pages_[id];
-      const std::byte* const page = PageAt(memory, span.pages[p]);
+      const std::byte* const page = PageAt(memory, PageOf(span, p));
       pages_[id].assign(page, page + spec().page_bytes);
     }
   }

@@ -53,6 +53,10 @@ class PlantedModel : public models::Model {
     // Of a span with a draft, some rows may have been for nothing.
     return end == ran_.end() || span.first.value() > end->second || span.first.value() <= begun_.at(end->first);
   }
+  // The sequence's `index`-th page. Requires: it is not away.
+  static PageId PageOf(const models::ForwardSpan& span, const int32_t index) {
+    return span.pages[static_cast<size_t>(index - span.away_pages)];
+  }
   std::byte* PageAt(const models::SequenceMemory& memory, const PageId page) const {
     return memory.pages + page.value() * spec().page_bytes;
   }
@@ -69,8 +73,9 @@ class PlantedModel : public models::Model {
   std::map<int32_t, int32_t> begun_;
 };
 
-// The plants of speculation, and those of the prefix cache. Requires: `plant` is one of them.
+// The plants of speculation, of the slow tier, and of the prefix cache. Requires: `plant` is one of them.
 std::unique_ptr<models::Model> PlantInSpeculation(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
+std::unique_ptr<models::Model> PlantInSlowTier(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
 std::unique_ptr<models::Model> PlantInCache(Plant plant, std::unique_ptr<models::Model> model, uint64_t seed);
 
 }  // namespace invar::sim

@@ -120,7 +120,7 @@ class DraftPublished final : public PlantedModel {
   static constexpr int64_t kEntryBytes = 8;
   std::byte* EntryAt(const SequenceMemory& memory, const ForwardSpan& span, const int32_t layer,
                      const int32_t position) const {
-    return PageAt(memory, span.pages[static_cast<size_t>(position / kPageTokens)]) +
+    return PageAt(memory, PageOf(span, position / kPageTokens)) +
            kEntryBytes * (layer * int64_t{kPageTokens} + position % kPageTokens);
   }
 

@@ -161,6 +161,43 @@ void DrawPeer(Schedule& schedule) {
   for (PlannedRequest& planned : schedule.requests) planned.request.transfer.allowed = random.Percent(70);
 }
 
+// From chance of its own, likewise. Mostly whoever may move out does at once, since on this clock steps take no time
+// and rounds are seldom worth anything.
+void DrawSlowTier(Schedule& schedule) {
+  Random random(schedule.seed ^ 0x510FULL);
+  if (!random.Percent(50)) return;
+  SimulatedFileOptions files{.seed = random.Next()};
+  if (random.Percent(50)) {
+    files.reads_fail = random.OneOf({0, 5, 50});
+    files.reads_fall_short = random.OneOf({0, 5, 50});
+    files.reads_are_damaged = random.OneOf({0, 5, 50});
+    files.writes_fail = random.OneOf({0, 5, 50});
+    files.disk_is_full = random.OneOf({0, 5, 50});
+    files.slow = random.OneOf({0, 100, 500});
+    files.slow_ns = schedule.step_time * random.Between(1, 20);
+  }
+  schedule.slow_tier = files;
+  engine::EngineOptions& options = schedule.options;
+  options.draft_memory_bytes = 0;  // Views here are counts.
+  options.slow_tier = {.path = "simulated",
+                       .budget_bytes = random.OneOf<int64_t>({1 << 14, 1 << 16, 1 << 20, 1 << 20}),
+                       .staging_bytes = random.OneOf<int64_t>({1, 1 << 15, 1 << 20}),
+                       .step_bytes = random.OneOf<int64_t>({1, 1 << 10, 1 << 20}),
+                       .synchronous = random.Percent(30),
+                       .eager = random.Percent(80),
+                       .reads_on_a_thread = false};
+  schedule.model.max_sequence_tokens = 1024;
+  for (PlannedRequest& planned : schedule.requests) {
+    engine::Request::Speculation& speculation = planned.request.speculation;
+    if (speculation.drafter.empty() ? !random.Percent(50) : speculation.drafter != kDialledDrafter) continue;
+    if (speculation.drafter.empty()) planned.agreement_percent = random.OneOf({0, 50, 80, 95, 100});
+    speculation.drafter = kDialledViewDrafter;
+    speculation.compressor = "int8";
+    // Who moves out has two pages at least.
+    if (random.Percent(60)) planned.request.stopping.max_tokens += random.Between(40, 160);
+  }
+}
+
 void DrawFlushes(Random& random, Schedule& schedule) {
   if (!random.Percent(30)) return;
   for (int32_t i = random.Between(1, 4); i > 0; --i) {
@@ -257,14 +294,15 @@ Schedule MakeSchedule(const uint64_t seed) {
   DrawFlushes(random, schedule);
   DrawTier(random, schedule);
   DrawPeer(schedule);
+  DrawSlowTier(schedule);
   if (random.Percent(5)) schedule.abort_at = schedule.step_time * random.Between(10, 120);
   return schedule;
 }
 
 const std::vector<std::string>& Features() {
   static const std::vector<std::string> features = {
-      "cancel", "deadline", "slow-reader", "abort", "sampling", "penalties", "stop",   "logprobs",   "priority",
-      "cache",  "flush",    "tier",        "peer",  "hints",    "salt",      "bypass", "speculation"};
+      "cancel", "deadline", "slow-reader", "abort",     "sampling", "penalties", "stop", "logprobs", "priority",
+      "cache",  "flush",    "tier",        "slow-tier", "peer",     "hints",     "salt", "bypass",   "speculation"};
   return features;
 }
 
@@ -278,6 +316,10 @@ Schedule Reduce(Schedule schedule, const Reduction& reduction) {
   if (reduction.without.contains("cache")) schedule.options.prefix_cache = false;
   if (reduction.without.contains("flush")) schedule.flushes.clear();
   if (reduction.without.contains("tier")) schedule.tier.reset();
+  if (reduction.without.contains("slow-tier")) {
+    schedule.slow_tier.reset();
+    schedule.options.slow_tier = {};
+  }
   if (reduction.without.contains("peer")) schedule.peer.reset();
   if (reduction.without.contains("abort")) schedule.abort_at.reset();
   return schedule;

@@ -12,6 +12,7 @@
 #include "cache/tiers/simulated.h"
 #include "engine/engine.h"
 #include "models/model.h"
+#include "tools/sim/simulated_files.h"
 #include "tools/sim/simulated_peer.h"
 
 namespace invar::sim {
@@ -53,16 +54,17 @@ struct Schedule {
   TimeNs step_time = 0;    // Clock time from step to step.
   std::optional<TimeNs> abort_at;
   std::optional<PlannedTier> tier;
-  std::optional<PeerOptions> peer;       // Another instance, for requests that allow it.
-  std::vector<PlannedFlush> flushes;     // In order of time.
-  std::vector<PlannedRequest> requests;  // In order of arrival.
+  std::optional<SimulatedFileOptions> slow_tier;  // Where full KV of those who draft on views moves to.
+  std::optional<PeerOptions> peer;                // Another instance, for requests that allow it.
+  std::vector<PlannedFlush> flushes;              // In order of time.
+  std::vector<PlannedRequest> requests;           // In order of arrival.
 };
 
 Schedule MakeSchedule(uint64_t seed);
 
 // What to leave out of a schedule: the words of a minimized failure. Features: "cancel", "deadline", "slow-reader",
-// "abort", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "peer", "hints",
-// "salt", "bypass", "speculation".
+// "abort", "sampling", "penalties", "stop", "logprobs", "priority", "cache", "flush", "tier", "slow-tier", "peer",
+// "hints", "salt", "bypass", "speculation".
 struct Reduction {
   std::optional<std::vector<int32_t>> only;  // Indexes of the requests that stay.
   std::set<std::string> without;

@@ -18,6 +18,7 @@
 #include "tools/sim/random.h"
 #include "tools/sim/reuse_judge.h"
 #include "tools/sim/sim_tokenizer.h"
+#include "tools/sim/simulated_files.h"
 #include "tools/sim/simulated_peer.h"
 
 namespace invar::sim {
@@ -47,6 +48,16 @@ class Simulation {
     options.drafters.push_back({kDialledDrafter, [this](const engine::DrafterSetting&) {
                                   return MakeDialledDrafter(truths_, schedule_.usable_ids, schedule_.seed);
                                 }});
+    options.drafters.push_back({.name = kDialledViewDrafter,
+                                .make =
+                                    [this](const engine::DrafterSetting&) {
+                                      return MakeDialledViewDrafter(truths_, schedule_.usable_ids, schedule_.seed);
+                                    },
+                                .compresses = true});
+    if (schedule.slow_tier.has_value()) {
+      files_ = std::make_unique<SimulatedFiles>(*schedule.slow_tier);
+      options.slow_tier.files = files_.get();
+    }
     auto engine =
         engine::Engine::Create(options, PlantIn(plant, models::MakeFingerprintModel(schedule.model), schedule.seed),
                                &tokenizer_, clock_, MakeTiers(), peer_.get());
@@ -64,7 +75,7 @@ class Simulation {
       engine_->RunOneStep();
       CheckAfterStep();
       ReadEvents();
-      clock_.Advance(schedule_.step_time);
+      clock_.Advance(schedule_.step_time + (files_ == nullptr ? 0 : files_->TakeTime()));
     }
     for (const Live& live : live_) Compare(live);
     JudgeReuse();
@@ -99,7 +110,8 @@ class Simulation {
       const StatusOr<SequenceId> id = engine_->Submit(std::move(request), observed);
       if (id.ok()) {
         live_.push_back({.planned = &planned, .observed = std::move(observed), .id = *id});
-        if (planned.request.speculation.drafter == kDialledDrafter) TellDrafter(*id, planned);
+        const std::string& drafter = planned.request.speculation.drafter;
+        if (drafter == kDialledDrafter || drafter == kDialledViewDrafter) TellDrafter(*id, planned);
       } else {
         ++outcome_.rejected;
         JudgeRejection(planned, id.status());
@@ -331,6 +343,14 @@ class Simulation {
   // Memory that only the cache holds is no leak, but all of it must be had back.
   void CheckNothingIsLeft() {
     if (!outcome_.stuck.empty()) return;  // What is stuck holds memory by right.
+    const engine::SlowTierStats slow = engine_->Stats().slow_tier;
+    if (slow.used_bytes != 0 || slow.away != 0) outcome_.leaked.push_back("KV in the slow tier after the last request");
+    outcome_.moved_out += slow.moved_out;
+    outcome_.brought_back += slow.brought_back;
+    outcome_.streams += slow.streams;
+    outcome_.slow_tier_failures += slow.failures;
+    outcome_.drafted_beside += slow.drafted_beside_streams;
+    outcome_.file_faults += files_ == nullptr ? 0 : files_->faults();
     const engine::TransferStats transfer = engine_->Stats().transfer;
     outcome_.peer_faults += std::accumulate(transfer.faults.begin(), transfer.faults.end(), int64_t{0});
     if (transfer.under_way != 0) outcome_.leaked.push_back("a prefix that nobody waits for");
@@ -358,8 +378,9 @@ class Simulation {
   Random random_;
   SimulatedClock clock_;
   const SimTokenizer tokenizer_;
-  DraftTruths truths_;                   // Before the engine, whose drafter reads it.
-  std::unique_ptr<SimulatedPeer> peer_;  // Null: none. Before the engine, which asks it.
+  DraftTruths truths_;                     // Before the engine, whose drafter reads it.
+  std::unique_ptr<SimulatedFiles> files_;  // Null: no slow tier. Before the engine, whose KV lies there.
+  std::unique_ptr<SimulatedPeer> peer_;    // Null: none. Before the engine, which asks it.
   std::unique_ptr<engine::Engine> engine_;
   size_t next_ = 0;        // Of schedule_.requests.
   size_t next_flush_ = 0;  // Of schedule_.flushes.

@@ -28,6 +28,10 @@ struct Outcome {
   // Requests that went on with what a peer brought, and prefixes that did not come.
   int64_t peer_hits = 0, peer_faults = 0;
 
+  // Of the slow tier: requests that moved out and came back, layers' streams, faults of its file that were drawn,
+  // failures that the engine saw, tokens drafted beside streams.
+  int64_t moved_out = 0, brought_back = 0, streams = 0, file_faults = 0, slow_tier_failures = 0, drafted_beside = 0;
+
   // Of speculation: tokens accepted, rounds by their number (engine::kAcceptedBounds), steps that had no draft.
   int64_t accepted = 0, fallbacks = 0;
   decltype(engine::SpeculationStats::accepted_lengths) accepted_lengths = {};
